@@ -1,0 +1,47 @@
+# Everything runs in .venv, which the first command makes from constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help reproduce test lint types bench ledger docs clean
+
+help:  ## what there is to make
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "saccade needs Python 3.11 or newer; point PYTHON to one: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.installed
+	$(PIP) --editable '.[bench]'
+	@touch $@
+
+reproduce: $(VENV)/.installed  ## run every study on its quick preset, print the ledger, write report.html
+	$(BIN)/saccade reproduce
+
+test: lint types  ## lint, types and tests
+	$(BIN)/python -m pytest -q
+
+lint: $(VENV)/.installed  ## style and layering
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+
+types: $(VENV)/.installed  ## static types
+	$(BIN)/basedpyright
+
+bench: $(VENV)/.bench  ## the engine against the plain PyTorch loop, as ratios
+	$(BIN)/python benchmarks/against_torch.py
+	$(BIN)/python benchmarks/recording_and_memory.py
+
+ledger: $(VENV)/.installed  ## docs/ledger.md from the committed records
+	$(BIN)/saccade ledger results -o docs/ledger.md
+
+docs: ledger  ## the generated parts of docs/
+
+clean:  ## remove what was made here, but for the runs
+	rm -rf $(VENV) report.html .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,239 @@
+"""Claims: checkable sentences with their source, and verdicts computed from a record.
+
+A claim has one or more checks. A check measures one number a seed and compares it with a bound: either every seed must
+keep the bound, or the mean over seeds must, with its bootstrap interval. The rules, applied the same way everywhere:
+
+* every seed:  holds if all seeds keep the bound, fails if one does not;
+* mean:        holds if the whole interval keeps the bound, fails if none of it does, else undetermined;
+* a seed that diverged keeps no bound: an every-seed check fails, a mean cannot be taken (undetermined);
+* a seed without a number (its premise is not met) is left out and counted;
+* too few seeds, or an unmet premise: undetermined, with the reason.
+A claim fails if one of its checks fails, else it is undetermined if one is, else it holds.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+
+from saccade.core.errors import ConfigError
+from saccade.core.record import Record
+
+Verdict = Literal["holds", "fails", "undetermined"]
+Comparison = Literal["<=", "<", ">=", ">"]
+
+LEVEL = 0.95
+RESAMPLES = 4000
+
+
+class PremiseNotMet(Exception):
+    """Raised by a check's measure when the record cannot answer it; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One number a seed, and its bound."""
+
+    quantity: str
+    """What is measured, in words."""
+    measure: Callable[[Record], xr.DataArray]
+    """One number a seed: dims (sweeps), seed. NaN where the premise is not met for a seed."""
+    comparison: Comparison
+    bound: float
+    arms: tuple[str, ...]
+    """Arms that the number rests on: a seed that diverged in one of them has no number."""
+    every_seed: bool = False
+    """True: each seed must keep the bound. False: the mean over seeds must."""
+    seeds: int = 3
+    """Fewest seeds for a verdict."""
+
+    def __post_init__(self):
+        if self.comparison not in ("<=", "<", ">=", ">"):
+            raise ConfigError(f"comparison: got {self.comparison!r}, allowed: <=, <, >=, >")
+
+    def keeps(self, value: Any) -> Any:
+        """Whether a number keeps the bound; NaN does not."""
+        match self.comparison:
+            case "<=":
+                return value <= self.bound
+            case "<":
+                return value < self.bound
+            case ">=":
+                return value >= self.bound
+            case ">":
+                return value > self.bound
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What one check found, in one cell of a sweep."""
+
+    quantity: str
+    bound: str
+    verdict: Verdict
+    value: float
+    low: float
+    high: float
+    seeds: int
+    """Seeds that have a number."""
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Judgement:
+    """A claim's verdict: over all cells if something was swept."""
+
+    claim: str
+    verdict: Verdict
+    expected: Verdict
+    findings: tuple[Finding, ...]
+    """One a check, for the whole record or, in a sweep, for its first cell."""
+    reason: str = ""
+    cells: tuple[tuple[Mapping[str, float], Verdict, tuple[Finding, ...]], ...] = ()
+    """In a sweep: place, verdict and findings of every cell."""
+
+    @property
+    def as_expected(self) -> bool:
+        return self.verdict == self.expected
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        return _without_nan(dataclasses.asdict(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """One checkable sentence."""
+
+    id: str
+    """Number, e.g. A-2."""
+    statement: str
+    source: str
+    """Paper, and theorem, figure or section."""
+    checks: tuple[Check, ...]
+    tolerance: str
+    """Where the bounds come from."""
+    paper: str = "not stated"
+    """The paper's value."""
+    prediction: str = "not stated"
+    """What the theory predicts for the quantity."""
+    expected: Verdict = "holds"
+    reason: str = ""
+    """Why another verdict than `holds` is expected."""
+
+    def __post_init__(self):
+        if self.expected != "holds" and not self.reason:
+            raise ConfigError(f"claim {self.id}: expected={self.expected!r} without a reason, allowed: say why")
+
+    def judge(self, record: Record) -> Judgement:
+        try:
+            values = [_measured(check, record) for check in self.checks]
+        except PremiseNotMet as unmet:
+            return Judgement(self.id, "undetermined", self.expected, (), f"premise not met: {unmet}")
+        sweeps = [dim for dim in record.sweeps if all(dim in measured.dims for measured, _ in values)]
+        if not sweeps:
+            findings = tuple(_find(check, *value) for check, value in zip(self.checks, values, strict=True))
+            return Judgement(self.id, _together(findings), self.expected, findings, _reasons(findings))
+        cells = []
+        for place in np.ndindex(*(values[0][0].sizes[dim] for dim in sweeps)):
+            chosen = dict(zip(sweeps, place, strict=True))
+            findings = tuple(
+                _find(
+                    check,
+                    measured.isel(chosen),
+                    diverged.isel({key: at for key, at in chosen.items() if key in diverged.dims}),
+                )
+                for check, (measured, diverged) in zip(self.checks, values, strict=True)
+            )
+            where = {dim: float(values[0][0][dim][at]) for dim, at in chosen.items()}
+            cells.append((where, _together(findings), findings))
+        counts = {verdict: sum(cell[1] == verdict for cell in cells) for verdict in ("holds", "fails", "undetermined")}
+        verdict = next((word for word, count in counts.items() if count == len(cells)), "undetermined")
+        reason = f"holds in {counts['holds']}, fails in {counts['fails']}, undetermined in {counts['undetermined']} of {len(cells)} cells"
+        return Judgement(self.id, verdict, self.expected, cells[0][2], reason, tuple(cells))  # pyright: ignore[reportArgumentType]
+
+
+def _measured(check: Check, record: Record) -> tuple[xr.DataArray, xr.DataArray]:
+    diverged = [record.arm(name).diverged for name in check.arms if name in record.arms]
+    if len(diverged) < len(check.arms):
+        missing = [name for name in check.arms if name not in record.arms]
+        raise PremiseNotMet(f"arm {missing[0]} was not run")
+    values = check.measure(record).astype(float)
+    if "seed" not in values.dims:
+        raise TypeError(f"check {check.quantity!r} must give one number a seed, got dims {values.dims}")
+    lost = xr.zeros_like(diverged[0], dtype=bool)
+    for one in diverged:
+        extra = [dim for dim in one.dims if dim not in values.dims]
+        lost = (lost.any([dim for dim in lost.dims if dim not in values.dims])) | one.any(extra)
+    return values, lost
+
+
+def _find(check: Check, values: xr.DataArray, diverged: xr.DataArray) -> Finding:
+    lost = np.broadcast_to(diverged.values, values.shape)
+    numbers = values.values[~lost]
+    unmet = int(np.isnan(numbers).sum())
+    numbers = numbers[~np.isnan(numbers)]
+    bound = f"{check.comparison} {check.bound:g}" + (", every seed" if check.every_seed else "")
+    value = float(numbers.mean()) if numbers.size else math.nan
+    low, high = bootstrap_interval(numbers)
+    reasons = []
+    if lost.any():
+        reasons.append(f"{int(lost.sum())} of {lost.size} seeds diverged")
+    if unmet:
+        reasons.append(f"{unmet} of {lost.size} seeds do not meet the premise")
+
+    if check.every_seed and lost.any():
+        verdict: Verdict = "fails"
+    elif lost.any():
+        verdict = "undetermined"
+    elif numbers.size < check.seeds:
+        reasons.append(f"{numbers.size} seeds, {check.seeds} needed")
+        verdict = "undetermined"
+        if check.every_seed and numbers.size and not np.all(check.keeps(numbers)):
+            verdict = "fails"
+    elif check.every_seed:
+        broken = int(np.sum(~check.keeps(numbers)))
+        verdict = "fails" if broken else "holds"
+        if broken:
+            reasons.append(f"{broken} of {numbers.size} seeds break the bound")
+    else:
+        kept = [bool(check.keeps(edge)) for edge in (low, high)]
+        verdict = "holds" if all(kept) else "undetermined" if any(kept) else "fails"
+        if verdict == "undetermined":
+            reasons.append("the interval crosses the bound")
+    return Finding(check.quantity, bound, verdict, value, low, high, int(numbers.size), "; ".join(reasons))
+
+
+def bootstrap_interval(numbers: np.ndarray) -> tuple[float, float]:
+    """95 % percentile-bootstrap interval of the mean, over seeds; the same for the same numbers."""
+    if numbers.size < 2:
+        return math.nan, math.nan
+    if np.ptp(numbers) == 0:
+        return float(numbers[0]), float(numbers[0])
+    from scipy import stats  # here, because it takes a second to import
+
+    interval = stats.bootstrap(
+        (numbers,), np.mean, n_resamples=RESAMPLES, confidence_level=LEVEL, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    return float(interval.low), float(interval.high)
+
+
+def _together(findings: Sequence[Finding]) -> Verdict:
+    verdicts = {finding.verdict for finding in findings}
+    return "fails" if "fails" in verdicts else "undetermined" if "undetermined" in verdicts else "holds"
+
+
+def _reasons(findings: Sequence[Finding]) -> str:
+    return "; ".join(f"{finding.quantity}: {finding.reason}" for finding in findings if finding.reason)
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN: null stands for it."""
+    if isinstance(value, dict):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

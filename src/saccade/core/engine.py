@@ -1,0 +1,279 @@
+"""The compiled heart of training: members side by side, one loop, one dispatch a recorded step.
+
+An ensemble is a list of members (seed, swept values). Everything here is a pure function of the members' keys and
+values; the member axis is mapped (`vmap`) and split over the local devices (`shard_map`). Nothing crosses it, so a
+member's numbers do not depend on its neighbours.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from saccade.core.errors import ConfigError
+from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask, Batch, Moment
+from saccade.core.optimiser import AbstractOptimiser, AbstractStepper, GradientFlow
+from saccade.core.sweep import Swept, map_swept
+
+PURPOSES = ("init", "data", "order", "evaluation")
+"""Each has its own key, so that changing one never moves another."""
+
+NOT_DIVERGED = -1
+
+Loss = Callable[[Any, Batch], Float[Array, ""]]
+
+
+def cross_entropy(model: Any, batch: Batch) -> Float[Array, ""]:
+    """Mean cross-entropy of the labels."""
+    logits = model(batch).logits
+    correct = batch.labels[:, None] == jnp.arange(logits.shape[-1])
+    # A masked sum rather than a gather: the gradient is then a masked sum too, and not a scatter.
+    return -jnp.mean(jnp.sum(jax.nn.log_softmax(logits) * correct, axis=-1))
+
+
+class Members(eqx.Module):
+    """Who is trained: a seed and an index into each sweep, for every member."""
+
+    seed: Int[Array, " member"]
+    choice: dict[str, Int[Array, " member"]]
+
+
+class Carry(eqx.Module):
+    """What changes from step to step, for every member."""
+
+    learned: PyTree
+    """The trained arrays of the model."""
+    still: PyTree
+    """The arrays that are part of the model but never move."""
+    optimiser_state: PyTree
+    order: Int[Array, " example"] | None
+    """Order of the examples in this epoch (minibatches only)."""
+    diverged: Int[Array, ""]
+    """Step at which the loss stopped being finite, or -1."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Engine:
+    """The compiled functions of one training call."""
+
+    task: AbstractTask
+    model: AbstractModelConfig
+    optimiser: AbstractOptimiser
+    probes: Sequence[AbstractProbe]
+    snapshots: Sequence[AbstractProbe]
+    loss: Loss
+    batch_size: int | None
+    members: Members
+    devices: Sequence[Any]
+
+    # -- members ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _mesh(self) -> Mesh:
+        return Mesh(np.asarray(self.devices), ("member",))
+
+    @cached_property
+    def count(self) -> int:
+        return int(self.members.seed.shape[0])
+
+    @cached_property
+    def _padded(self) -> Members:
+        """The members, with the last one repeated until they divide evenly over the devices."""
+        missing = -self.count % len(self.devices)
+        return jax.tree.map(lambda leaf: np.concatenate([leaf, np.repeat(leaf[-1:], missing, 0)]), self.members)
+
+    def _over_members(
+        self, function: Callable[..., Any], mapped: int, shared: int = 0, donate: tuple[int, ...] = (), once: bool = False
+    ):
+        """Compile a one-member function for all members: `mapped` arguments split, `shared` ones the same for all.
+
+        A function that runs `once` is compiled in a hurry: random numbers compile slowly and run fast enough.
+        """
+        spread, same = PartitionSpec("member"), PartitionSpec()
+        vectorised = jax.vmap(function, in_axes=(0,) * mapped + (None,) * shared)
+        split = jax.shard_map(
+            vectorised, mesh=self._mesh, in_specs=(spread,) * mapped + (same,) * shared, out_specs=spread, check_vma=False
+        )
+        hurry = {"xla_backend_optimization_level": 0} if once and self.devices[0].platform == "cpu" else None
+        return jax.jit(split, donate_argnums=donate, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
+
+    def put(self, tree: PyTree) -> PyTree:
+        """Place arrays with a leading member dim on the devices."""
+        sharding = NamedSharding(self._mesh, PartitionSpec("member"))
+        return jax.tree.map(lambda leaf: jax.device_put(leaf, sharding), tree)
+
+    def fetch(self, tree: PyTree) -> PyTree:
+        """Bring arrays to the host, without the padding members."""
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[: self.count], tree)
+
+    def _filled(self, member: Members) -> tuple[Any, Any, Any]:
+        """Task, model config and optimiser of one member: sweeps replaced by that member's (traced) values."""
+
+        def value(swept: Swept) -> Array:
+            return jnp.asarray(swept.values)[member.choice[swept.name]]
+
+        return tuple(map_swept(config, value) for config in (self.task, self.model, self.optimiser))  # pyright: ignore[reportReturnType]
+
+    @staticmethod
+    def _key(member: Members, purpose: str) -> Array:
+        return jax.random.fold_in(jax.random.key(member.seed), PURPOSES.index(purpose))
+
+    # -- start --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def data(self) -> tuple[Batch, Batch]:
+        """Training and test sets of every member, on the devices."""
+
+        def draw(member: Members) -> tuple[Batch, Batch]:
+            task, _, _ = self._filled(member)
+            train = task.sample(self._key(member, "data"), task.train_size)
+            return train, task.sample(self._key(member, "evaluation"), task.test_size)
+
+        train, test = self._over_members(draw, 1, once=True)(self.put(self._padded))
+        if self.batch_size is None:
+            train = self.put(self.model.prepare(self.task, jax.tree.map(np.asarray, train)))
+        elif self.batch_size > train.labels.shape[1]:
+            size = train.labels.shape[1]
+            raise ConfigError(f"batch_size: got {self.batch_size}, allowed: at most the {size} training examples")
+        return train, test
+
+    def _initial(self, member: Members) -> Any:
+        task, model, _ = self._filled(member)
+        return model.build(task, self._key(member, "init"))
+
+    def _start(self, member: Members) -> Carry:
+        model = self._initial(member)
+        learned, still = eqx.partition(model, model.trainable())
+        still = eqx.filter(still, eqx.is_array)
+        order = None if self.batch_size is None else jnp.arange(self.task.train_size)
+        state = self._transformation(member).init(learned) if isinstance(self.optimiser, AbstractStepper) else ()
+        return Carry(learned, still, state, order, jnp.asarray(NOT_DIVERGED, jnp.int32))
+
+    def start(self) -> Carry:
+        return self._over_members(self._start, 1, once=True)(self.put(self._padded))
+
+    def shapes(self) -> Carry:
+        """Shapes and dtypes of the carry, without computing it: what a saved state must fit."""
+        return jax.eval_shape(jax.vmap(self._start), self._padded)
+
+    @cached_property
+    def _skeleton(self) -> Any:
+        """The parts of a model that are not arrays; the same for all members."""
+        return eqx.filter(
+            eqx.filter_eval_shape(self._initial, jax.tree.map(lambda leaf: leaf[0], self._padded)),
+            lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct),
+        )
+
+    def _whole(self, learned: PyTree, still: PyTree) -> Any:
+        return eqx.combine(learned, still, self._skeleton)
+
+    # -- moving -------------------------------------------------------------------------------------------------
+
+    def _transformation(self, member: Members):
+        _, _, optimiser = self._filled(member)
+        return optimiser.transformation()
+
+    def _step(self, carry: Carry, member: Members, train: Batch, step: Int[Array, ""]) -> Carry:
+        order, batch = carry.order, train
+        if self.batch_size is not None and order is not None:
+            batches = train.labels.shape[0] // self.batch_size
+            place = step % batches
+            key = jax.random.fold_in(self._key(member, "order"), step // batches)
+            # `place` is the same for all members, so this stays a real branch under vmap.
+            order = jax.lax.cond(place == 0, lambda: jax.random.permutation(key, train.labels.shape[0]), lambda: order)
+            batch = train.examples(jax.lax.dynamic_slice_in_dim(order, place * self.batch_size, self.batch_size))
+
+        def objective(learned: PyTree) -> Float[Array, ""]:
+            return self.loss(self._whole(learned, carry.still), batch)
+
+        loss, gradient = jax.value_and_grad(objective)(carry.learned)
+        updates, state = self._transformation(member).update(gradient, carry.optimiser_state, carry.learned)
+        alive = (carry.diverged == NOT_DIVERGED) & jnp.isfinite(loss)
+        diverged = jnp.where(alive | (carry.diverged != NOT_DIVERGED), carry.diverged, step.astype(jnp.int32))
+        return Carry(
+            _chosen(alive, eqx.apply_updates(carry.learned, updates), carry.learned),
+            carry.still,
+            _chosen(alive, state, carry.optimiser_state),
+            order,
+            diverged,
+        )
+
+    def _flow(self, carry: Carry, member: Members, train: Batch, first: Int[Array, ""], steps: Int[Array, ""]) -> Carry:
+        import diffrax  # here, because it costs most of a second to import and few runs need it
+
+        _, _, flow = self._filled(member)
+
+        def field(time: Any, learned: PyTree, args: Any) -> PyTree:
+            del time, args
+            gradient = jax.grad(lambda moving: self.loss(self._whole(moving, carry.still), train))(learned)
+            return jax.tree.map(jnp.negative, gradient)
+
+        solution = diffrax.diffeqsolve(
+            diffrax.ODETerm(field),  # pyright: ignore[reportArgumentType]
+            diffrax.Tsit5(),
+            t0=first * flow.rate,
+            t1=(first + steps) * flow.rate,
+            dt0=None,
+            y0=carry.learned,
+            stepsize_controller=diffrax.PIDController(rtol=flow.relative_tolerance, atol=flow.absolute_tolerance),
+            max_steps=None,
+            adjoint=diffrax.ForwardMode(),
+            throw=False,
+        )
+        end = jax.tree.map(lambda leaf: leaf[-1], solution.ys)
+        loss = self.loss(self._whole(end, carry.still), train)
+        finished = jnp.isfinite(loss) & (solution.result == diffrax.RESULTS.successful)
+        alive = (carry.diverged == NOT_DIVERGED) & finished
+        diverged = jnp.where(alive | (carry.diverged != NOT_DIVERGED), carry.diverged, (first + steps).astype(jnp.int32))
+        return Carry(_chosen(alive, end, carry.learned), carry.still, carry.optimiser_state, carry.order, diverged)
+
+    @cached_property
+    def _advance(self):
+        def advance(carry: Carry, member: Members, train: Batch, first: Int[Array, ""], steps: Int[Array, ""]) -> Carry:
+            if isinstance(self.optimiser, GradientFlow):
+                return self._flow(carry, member, train, first, steps)
+            move = lambda index, moving: self._step(moving, member, train, index)  # noqa: E731
+            return jax.lax.fori_loop(first, first + steps, move, carry)
+
+        return self._over_members(advance, 3, 2, donate=(0,))
+
+    def advance(self, carry: Carry, first: int, steps: int) -> Carry:
+        """Move every member by some steps. The count is an argument of the compiled loop: it never recompiles."""
+        if steps == 0:
+            return carry
+        members = self.put(self._padded)
+        return self._advance(carry, members, self.data[0], jnp.asarray(first), jnp.asarray(steps))
+
+    # -- measuring ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _measure(self):
+        return {
+            which: self._over_members(partial(self._measured, probes=probes), 4)
+            for which, probes in (("probes", self.probes), ("snapshots", self.snapshots))
+        }
+
+    def _measured(self, carry: Carry, member: Members, train: Batch, test: Batch, *, probes: Sequence[AbstractProbe]):
+        task, _, _ = self._filled(member)
+        model = self._whole(carry.learned, carry.still)
+        moment = Moment(task, model, train, test, self.loss, partial(self._initial, member))
+        measured: dict[str, Array] = {"loss": moment.loss, "diverged_at": carry.diverged}
+        for probe in probes:
+            measured |= probe(moment)
+        return measured
+
+    def measure(self, carry: Carry, which: str = "probes") -> dict[str, Array]:
+        """Every probe of every member; 'loss' and 'diverged_at' are always among them."""
+        train, test = self.data
+        return self._measure[which](carry, self.put(self._padded), train, test)
+
+
+def _chosen(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:
+    return jax.tree.map(partial(jnp.where, condition), yes, no)

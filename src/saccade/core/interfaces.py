@@ -1,0 +1,154 @@
+"""The contracts of task, model, probe and theory.
+
+A task and a model config are frozen dataclasses of plain numbers; every float of them can be swept. A probe is a
+pure function of a `Moment` of training; a theory predicts variables under the probes' names and dims.
+"""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+class Batch(eqx.Module):
+    """Labelled sentences. `index` is filled by a model that wants the whole batch indexed once (see `prepare`)."""
+
+    words: Int[Array, "*member sentence position"]
+    labels: Int[Array, "*member sentence"]
+    mask: Bool[Array, "*member sentence position"] | None = None
+    """True where there is a word; None if every sentence is full."""
+    index: Any = None
+
+    def examples(self, chosen: Int[Array, " chosen"]) -> "Batch":
+        """Some of the sentences, without the index (which belongs to the whole)."""
+        mask = None if self.mask is None else self.mask[chosen]
+        return Batch(self.words[chosen], self.labels[chosen], mask)
+
+
+class Output(eqx.Module):
+    """What calling a model gives: the logits, and the attention that led to them."""
+
+    logits: Float[Array, "sentence label"]
+    attention: Float[Array, "sentence position"]
+
+
+class AbstractTask(ABC):
+    """A data distribution: frozen config and `sample`. Knows no model and no global randomness."""
+
+    train_size: int
+    """Sentences in the training set."""
+    test_size: int
+    """Sentences in the test set."""
+
+    @abstractmethod
+    def sample(self, key: PRNGKeyArray, size: int) -> Batch:
+        """Independent sentences of the distribution."""
+
+
+class AbstractModel(eqx.Module):
+    """A network. Calling it gives logits and attention; `trainable` says which parts learn."""
+
+    @abstractmethod
+    def __call__(self, batch: Batch) -> Output: ...
+
+    def trainable(self) -> PyTree:
+        """A tree of booleans over the leaves; by default every array learns."""
+        return jax.tree.map(eqx.is_inexact_array, self)
+
+
+class AbstractModelConfig(ABC):
+    """A frozen config that builds a model for a task from a key."""
+
+    @abstractmethod
+    def build(self, task: Any, key: PRNGKeyArray) -> AbstractModel: ...
+
+    def prepare(self, task: Any, batches: Batch) -> Batch:
+        """Index the members' whole training sets once, before full-batch training (leading dim: member)."""
+        del task
+        return batches
+
+
+class Moment:
+    """One moment of one member's training, as a probe sees it. What a probe does not touch is never computed."""
+
+    def __init__(
+        self,
+        task: Any,
+        model: Any,
+        train: Batch,
+        test: Batch,
+        loss: Callable[[Any, Batch], Float[Array, ""]],
+        build: Callable[[], Any],
+    ):
+        self.task, self.model, self.train, self.test = task, model, train, test
+        self._loss, self._build = loss, build
+
+    @cached_property
+    def _value_and_gradient(self) -> tuple[Float[Array, ""], Any]:
+        moving, still = eqx.partition(self.model, eqx.is_inexact_array)
+        return jax.value_and_grad(lambda part: self._loss(eqx.combine(part, still), self.train))(moving)
+
+    @cached_property
+    def loss(self) -> Float[Array, ""]:
+        """Training loss."""
+        return self._loss(self.model, self.train)
+
+    @property
+    def gradient(self) -> Any:
+        """Gradient of the training loss with respect to every array of the model, frozen or not."""
+        return self._value_and_gradient[1]
+
+    @cached_property
+    def initial(self) -> Any:
+        """The model at step 0, drawn again from its key (costs an initialisation; meant for snapshots)."""
+        return self._build()
+
+    @cached_property
+    def train_output(self) -> Output:
+        return self.model(self.train)
+
+    @cached_property
+    def test_output(self) -> Output:
+        return self.model(self.test)
+
+
+@dataclasses.dataclass(frozen=True)
+class Variable:
+    """A recorded quantity: its dims after seed and step, and what it is, in words (with its unit)."""
+
+    dims: tuple[str, ...]
+    description: str
+
+
+class AbstractProbe(ABC):
+    """A named pure function of a moment, measured along training."""
+
+    variables: ClassVar[Mapping[str, Variable]]
+
+    @abstractmethod
+    def __call__(self, moment: Moment) -> dict[str, Array]: ...
+
+    def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:
+        """Coordinates of this probe's dims: name -> (dim, values)."""
+        del task
+        return {}
+
+
+class AbstractTheory(ABC):
+    """A result in closed form. `predict` gives the probes' variables on the probes' axes."""
+
+    statement: ClassVar[str]
+    source: ClassVar[str]
+    predicts: ClassVar[tuple[str, ...]]
+    """Names of the probes' variables that `predict` returns."""
+
+    @abstractmethod
+    def predict(self, task: Any, model: Any, trajectory: "xr.Dataset") -> "xr.Dataset": ...

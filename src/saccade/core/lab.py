@@ -1,0 +1,494 @@
+"""The verb: `Lab.train`. Vectorising, recording, progress, resuming, caching and divergence are written here, once."""
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import inspect
+import itertools
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+import numpy as np
+
+import saccade
+from saccade.core.engine import NOT_DIVERGED, Engine, Loss, Members, cross_entropy
+from saccade.core.errors import ConfigError, FileError, Interrupted
+from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask, Variable
+from saccade.core.optimiser import AbstractOptimiser, GradientFlow
+from saccade.core.schedule import AbstractSchedule, Every
+from saccade.core.storage import locked, read_state, write_state
+from saccade.core.sweep import Swept, swept_in, with_sweep
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Precision = Literal["float32", "float64"]
+
+ALWAYS = {
+    "loss": Variable((), "training loss (mean cross-entropy unless the training names another)"),
+    "diverged_at": Variable((), "step at which the loss stopped being finite, -1 if it never did"),
+}
+"""Variables that every training records, probes or not."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a training is; handed to `Lab.progress` about twice a second."""
+
+    name: str
+    step: int
+    steps: int
+    loss: float
+    diverged: int
+    members: int
+    seconds_left: float | None
+    finished: bool = False
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """What a training left: trajectory and snapshots as datasets, and the trained models."""
+
+    trajectory: "xr.Dataset"
+    """Every probe at every recorded step; dims: sweeps, seed, step, then the probe's own."""
+    snapshot: "xr.Dataset"
+    """Every snapshot probe at the first and the last step."""
+    digest: str
+    """Content address of the training."""
+    seconds: float
+    """Time spent training, over all sittings."""
+    _engine: Engine
+    _leaves: Mapping[str, np.ndarray]
+
+    @cached_property
+    def models(self) -> Any:
+        """The trained models of all members, stacked: every array has a leading member dim (sweeps x seeds)."""
+        carry = _restored(self._engine, self._leaves)
+        learned, still = (
+            jax.tree.map(lambda leaf: leaf[: self._engine.count], part) for part in (carry.learned, carry.still)
+        )
+        return self._engine._whole(learned, still)  # pyright: ignore[reportPrivateUsage]
+
+
+@dataclasses.dataclass
+class Lab:
+    """A folder of trainings, and the devices that do them."""
+
+    folder: Path = Path("runs/cache")
+    """Where states and finished trainings are kept."""
+    precision: Precision = "float32"
+    """float32 for training, float64 for closed-form checks."""
+    progress: Callable[[Progress], None] | None = None
+    """Called about twice a second while training."""
+    state_interval: float = 10.0
+    """Seconds between two states on disk."""
+    fresh: bool = False
+    """Train again even if a finished training is in the cache."""
+
+    def __post_init__(self):
+        self.folder = Path(self.folder)
+        if self.precision not in ("float32", "float64"):
+            raise ConfigError(f"precision: got {self.precision!r}, allowed: float32, float64")
+        _use_all_cores()
+
+    @property
+    def device(self) -> str:
+        """The devices, in words."""
+        devices = jax.local_devices()
+        kind = devices[0].device_kind
+        if devices[0].platform == "cpu":
+            return f"CPU, {len(devices)} cores"
+        return kind if len(devices) == 1 else f"{len(devices)} x {kind}"
+
+    def train(
+        self,
+        task: AbstractTask,
+        model: AbstractModelConfig,
+        optimiser: AbstractOptimiser,
+        steps: int,
+        probes: Sequence[AbstractProbe] = (),
+        *,
+        snapshots: Sequence[AbstractProbe] = (),
+        record: AbstractSchedule = Every(10),  # noqa: B008 (frozen)
+        seeds: int | Sequence[int] = 5,
+        sweep: Mapping[str, Sequence[float]] | None = None,
+        batch_size: int | None = None,
+        loss: Loss = cross_entropy,
+        name: str = "training",
+    ) -> Training:
+        """Train every member (seeds x swept values) at once and measure the probes along the way.
+
+        `sweep` maps dotted paths such as "optimiser.rate" or "model.embedding_std" to values; a `Swept` inside of a
+        config does the same. The same call finds a finished training in the cache, or goes on from a saved state.
+        """
+        if not isinstance(steps, int) or steps < 0:
+            raise ConfigError(f"steps: got {steps!r}, allowed: a whole number, at least 0")
+        if batch_size is not None and (batch_size < 1 or isinstance(optimiser, GradientFlow)):
+            raise ConfigError(f"batch_size: got {batch_size}, allowed: at least 1, and none with GradientFlow")
+        chosen_seeds = _seeds(seeds)
+        parts = {"task": task, "model": model, "optimiser": optimiser}
+        for path, values in (sweep or {}).items():
+            head, _, rest = path.partition(".")
+            if head not in parts or not rest:
+                raise ConfigError(f"sweep {path}: no such float, allowed: paths that begin with {', '.join(parts)}")
+            parts[head] = _swept_part(parts[head], head, rest, values)
+        sweeps = swept_in(*parts.values())
+        choices = list(itertools.product(*(range(len(swept.grid)) for swept in sweeps.values()), chosen_seeds))
+        columns = np.asarray(choices, dtype=np.uint32).T
+        members = Members(columns[-1], {key: columns[place].astype(np.int32) for place, key in enumerate(sweeps)})  # pyright: ignore[reportArgumentType]
+
+        with _precision(self.precision), self._compilation_cache():
+            devices = jax.local_devices()[: len(choices)]
+            engine = Engine(**parts, probes=probes, snapshots=snapshots, loss=loss, batch_size=batch_size,
+                            members=members, devices=devices)  # fmt: skip
+            run = _Run(
+                lab=self, engine=engine, steps=steps, recorded=record.steps(steps), name=name,
+                digest=self._digest(engine, steps, record, chosen_seeds),
+            )  # fmt: skip
+            arrays, seconds = run.result()
+            leaves = {key: value for key, value in arrays.items() if key.startswith("carry:")}
+            frame = _Frame(sweeps, chosen_seeds, parts["optimiser"], parts["task"])
+            trajectory = frame.dataset(arrays, "probes", run.recorded, probes)
+            snapshot = frame.dataset(arrays, "snapshots", np.unique([0, steps]), snapshots)
+        return Training(trajectory, snapshot, run.digest, seconds, engine, leaves)
+
+    @contextmanager
+    def _compilation_cache(self) -> Iterator[None]:
+        """Keep compiled programs beside the trainings: arms of one shape, and second runs, compile once."""
+        names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+        before = {name: getattr(jax.config, name) for name in names}
+        if before[names[0]] is None:
+            jax.config.update(names[0], str(self.folder / "compiled"))
+            jax.config.update(names[1], 0.2)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                jax.config.update(name, value)
+
+    def _digest(self, engine: Engine, steps: int, record: AbstractSchedule, seeds: Sequence[int]) -> str:
+        """Content address: configs, seeds, precision, device kind, and the code and versions that shape the numbers."""
+        content = {
+            "task": describe(engine.task), "model": describe(engine.model), "optimiser": describe(engine.optimiser),
+            "probes": [describe(probe) for probe in engine.probes],
+            "snapshots": [describe(probe) for probe in engine.snapshots],
+            "loss": f"{engine.loss.__module__}.{engine.loss.__qualname__}",  # pyright: ignore[reportFunctionMemberAccess]
+            "steps": steps, "record": describe(record), "seeds": list(seeds), "batch_size": engine.batch_size,
+            "precision": self.precision, "device": self.device, "versions": versions(),
+            "code": _code_digest(engine),
+        }  # fmt: skip
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+# -- one training, from start or from a saved state -----------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class _Run:
+    lab: Lab
+    engine: Engine
+    steps: int
+    recorded: np.ndarray
+    name: str
+    digest: str
+
+    @property
+    def _file(self) -> Path:
+        return self.lab.folder / f"{self.digest[:24]}.training"
+
+    def result(self) -> tuple[dict[str, np.ndarray], float]:
+        with locked(self._file.with_suffix(".lock"), self._say_waiting):
+            header, arrays = self._saved()
+            if header.get("finished") and not self.lab.fresh:
+                self._say(self.steps, finished=True, note="from the cache")
+                return arrays, header["seconds"]
+            if self.lab.fresh and header.get("finished"):
+                header, arrays = {}, {}
+            return self._trained(header, arrays)
+
+    def _saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        if not self._file.exists():
+            return {}, {}
+        header, arrays = read_state(self._file)
+        if header.get("digest") != self.digest:
+            raise FileError(f"{self._file}: belongs to another training; move it away and run again")
+        return header, arrays
+
+    def _trained(self, header: dict[str, Any], saved: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], float]:
+        engine = self.engine
+        measured = _Measured(engine, saved)
+        if header:
+            carry, step = engine.put(_restored(engine, saved)), int(header["step"])
+        else:
+            carry, step = engine.start(), 0
+        begun = last_state = last_word = time.monotonic()
+        before, first_step = float(header.get("seconds", 0.0)), step
+        piece = 1
+        targets = [int(target) for target in self.recorded if target > step]
+
+        def state(finished: bool) -> dict[str, np.ndarray]:
+            arrays = measured.arrays() | _leaves(carry)
+            seconds = before + time.monotonic() - begun
+            write_state(self._file, {"digest": self.digest, "step": step, "finished": finished, "seconds": seconds}, arrays)
+            return arrays
+
+        with _polite_interrupt() as stop:
+            if not header:
+                measured.add("snapshots", engine.measure(carry, "snapshots"))
+                measured.add("probes", engine.measure(carry))
+            for target in targets:
+                while step < target:
+                    flow = isinstance(engine.optimiser, GradientFlow)
+                    # Pieces keep the hand on the wheel; only the flow's numbers depend on where they end.
+                    count = target - step if flow else min(piece, target - step)
+                    started = time.monotonic()
+                    carry = engine.advance(carry, step, count)
+                    step += count
+                    if step == target:
+                        measured.add("probes", engine.measure(carry))
+                    if count == piece or flow or time.monotonic() - last_word > 0.5:
+                        jax.block_until_ready(carry.diverged)
+                    now = time.monotonic()
+                    if count == piece and not flow:
+                        piece = _next_piece(piece, now - started)
+                    if now - last_word > 0.5:
+                        last_word = now
+                        left = (now - begun) / max(step - first_step, 1) * (self.steps - step)
+                        self._say(step, measured=measured, seconds_left=left)
+                    if stop.is_set() and step < self.steps:
+                        state(finished=False)
+                        raise Interrupted(
+                            f"stopped {self.name} at step {step} of {self.steps}; the same command goes on from there"
+                        )
+                    if now - last_state > self.lab.state_interval and step < self.steps:
+                        last_state = now
+                        state(finished=False)
+            measured.add("snapshots", engine.measure(carry, "snapshots"))
+        arrays = state(finished=True)
+        self._say(self.steps, measured=measured, finished=True)
+        return arrays, before + time.monotonic() - begun
+
+    def _say(
+        self, step: int, *, measured: "_Measured | None" = None, seconds_left: float | None = None, finished: bool = False,
+        note: str = "",
+    ) -> None:  # fmt: skip
+        if self.lab.progress is not None:
+            loss, diverged = (float("nan"), 0) if measured is None else measured.latest()
+            members = self.engine.count
+            self.lab.progress(Progress(self.name, step, self.steps, loss, diverged, members, seconds_left, finished, note))
+
+    def _say_waiting(self) -> None:
+        self._say(0, note="another process is training this; waiting for it")
+
+
+class _Measured:
+    """What the probes gave so far. Results stay on the device until a few later ones are under way."""
+
+    def __init__(self, engine: Engine, saved: Mapping[str, np.ndarray]):
+        self._engine = engine
+        self._pending: list[tuple[str, dict[str, Any]]] = []
+        self._rows: dict[str, list[np.ndarray]] = {
+            key: list(rows) for key, rows in saved.items() if key.startswith(("probes:", "snapshots:"))
+        }
+
+    def add(self, which: str, results: dict[str, Any]) -> None:
+        self._pending.append((which, results))
+        if len(self._pending) > 4:
+            self._settle(2)
+
+    def _settle(self, keep: int) -> None:
+        while len(self._pending) > keep:
+            which, results = self._pending.pop(0)
+            for name, value in self._engine.fetch(results).items():
+                self._rows.setdefault(f"{which}:{name}", []).append(value)
+
+    def latest(self) -> tuple[float, int]:
+        """Mean loss of the members that are still going, and how many are not."""
+        self._settle(0)
+        diverged = self._rows["probes:diverged_at"][-1] != NOT_DIVERGED
+        losses = self._rows["probes:loss"][-1][~diverged]
+        return float(losses.mean()) if losses.size else float("nan"), int(diverged.sum())
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        self._settle(0)
+        return {key: np.stack(rows) for key, rows in self._rows.items()}
+
+
+def _next_piece(piece: int, seconds: float) -> int:
+    """Twice or half as many steps, until a piece takes a quarter of a second or so."""
+    if seconds < 0.15:
+        return piece * 2
+    return max(piece // 2, 1) if seconds > 0.6 else piece
+
+
+def _leaves(carry: Any) -> dict[str, np.ndarray]:
+    return {f"carry:{place}": np.asarray(leaf) for place, leaf in enumerate(jax.tree.leaves(carry))}
+
+
+def _restored(engine: Engine, saved: Mapping[str, np.ndarray]) -> Any:
+    shapes, structure = jax.tree.flatten(engine.shapes())
+    leaves = [saved.get(f"carry:{place}") for place in range(len(shapes))]
+    for shape, leaf in zip(shapes, leaves, strict=True):
+        if leaf is None or leaf.shape != shape.shape or leaf.dtype != shape.dtype:
+            raise FileError("a saved training state does not fit its own config; delete it and run again")
+    return jax.tree.unflatten(structure, leaves)
+
+
+@contextmanager
+def _polite_interrupt() -> Iterator[threading.Event]:
+    """Ctrl-C sets a flag, so that training ends with a whole state; a second Ctrl-C ends it at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    previous = signal.getsignal(signal.SIGINT)
+
+    def ask(number: int, frame: Any) -> None:
+        del number, frame
+        stop.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+# -- datasets -------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _Frame:
+    """Turns stacked results (step x member x ...) into a dataset with named dims."""
+
+    sweeps: Mapping[str, Swept]
+    seeds: Sequence[int]
+    optimiser: AbstractOptimiser
+    task: AbstractTask
+
+    def dataset(
+        self, arrays: Mapping[str, np.ndarray], which: str, steps: np.ndarray, probes: Sequence[AbstractProbe]
+    ) -> "xr.Dataset":
+        import xarray as xr
+
+        described = dict(ALWAYS)
+        coordinates: dict[str, Any] = {"seed": np.asarray(self.seeds), "step": steps}
+        for probe in probes:
+            described |= probe.variables
+            coordinates |= probe.coordinates(self.task)
+        coordinates |= {name: np.asarray(swept.grid) for name, swept in self.sweeps.items()}
+        coordinates["time"] = self._time(steps)
+        outer = (*self.sweeps, "seed")
+        grid = tuple(len(coordinates[dim]) for dim in outer)
+
+        diverged_at = _diverged_at(arrays, steps, which)
+        dead = (diverged_at >= 0) & (steps[:, None] >= diverged_at)
+        data: dict[str, Any] = {}
+        for name, variable in described.items():
+            values = arrays[f"{which}:{name}"]
+            if name == "diverged_at":
+                data[name] = (outer, diverged_at.reshape(grid), {"description": variable.description})
+                continue
+            if np.issubdtype(values.dtype, np.floating):
+                values = np.where(dead.reshape(dead.shape + (1,) * (values.ndim - 2)), np.nan, values)
+            inner = values.shape[2:]
+            values = np.moveaxis(values.reshape(len(steps), *grid, *inner), 0, len(grid))
+            data[name] = ((*outer, "step", *variable.dims), values, {"description": variable.description})
+        return xr.Dataset(data, coordinates)
+
+    def _time(self, steps: np.ndarray) -> Any:
+        rate = self.optimiser.rate
+        if isinstance(rate, Swept):
+            return ((rate.name, "step"), np.asarray(rate.values)[:, None] * steps)
+        return ("step", rate * steps)
+
+
+def _diverged_at(arrays: Mapping[str, np.ndarray], steps: np.ndarray, which: str) -> np.ndarray:
+    """Per member; a loss that is not finite at a recorded step counts even if no later step noticed it."""
+    marked = arrays[f"{which}:diverged_at"][-1].astype(np.int64)
+    bad = ~np.isfinite(arrays[f"{which}:loss"])
+    first_bad = np.where(bad.any(axis=0), steps[bad.argmax(axis=0)], NOT_DIVERGED)
+    return np.where((marked == NOT_DIVERGED), first_bad, marked)
+
+
+# -- identity -------------------------------------------------------------------------------------------------------
+
+
+def describe(config: Any) -> Any:
+    """A config as plain JSON, class names included."""
+    if isinstance(config, Swept):
+        return {"sweep": config.name, "grid": list(config.grid), "values": list(config.values)}
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        fields = {field.name: describe(getattr(config, field.name)) for field in dataclasses.fields(config)}
+        return {"class": f"{type(config).__module__}.{type(config).__qualname__}", **fields}
+    if isinstance(config, list | tuple):
+        return [describe(item) for item in config]
+    if isinstance(config, dict):
+        return {str(key): describe(value) for key, value in config.items()}
+    if config is None or isinstance(config, bool | int | float | str):
+        return config
+    if isinstance(config, np.generic):
+        return config.item()
+    return f"{type(config).__module__}.{type(config).__qualname__}"
+
+
+def versions() -> dict[str, str]:
+    """Versions that can change a number."""
+    names = ("jax", "jaxlib", "equinox", "optax", "diffrax", "numpy")
+    return {"saccade": saccade.__version__} | {name: importlib.metadata.version(name) for name in names}
+
+
+def _code_digest(engine: Engine) -> str:
+    """Hash of the source that shapes a training: engine, optimisers, and the files of everything that takes part."""
+    package = Path(saccade.__file__).parent
+    files = {package / "core" / f"{name}.py" for name in ("engine", "interfaces", "optimiser", "sweep")}
+    for folder in ("tasks", "models", "probes"):
+        files |= set((package / folder).glob("*.py"))
+    for part in (engine.task, engine.model, engine.optimiser, *engine.probes, *engine.snapshots):
+        try:
+            files.add(Path(inspect.getfile(type(part))))
+        except (TypeError, OSError):
+            continue  # defined in an interactive session: its config still counts
+    digest = hashlib.sha256()
+    for file in sorted(files, key=lambda path: path.name):
+        digest.update(file.name.encode() + (file.read_bytes() if file.is_file() else b""))
+    return digest.hexdigest()
+
+
+def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(int(seed) for seed in seeds)
+    if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0 or max(chosen) >= 2**32:
+        raise ConfigError(f"seeds: got {seeds!r}, allowed: a count of at least 1, or distinct whole numbers from 0")
+    return chosen
+
+
+def _swept_part(config: Any, head: str, path: str, values: Sequence[float]) -> Any:
+    try:
+        return with_sweep(config, path, values)
+    except ConfigError as error:
+        raise ConfigError(f"{head}: {error}") from error
+
+
+def _use_all_cores() -> None:
+    """Give every core its own JAX device, if JAX has not started yet: members then train in parallel on a CPU."""
+    try:
+        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+    except (RuntimeError, AttributeError):
+        return  # JAX is already running; it keeps the devices it has
+
+
+def _precision(precision: Precision) -> Any:
+    if precision == "float64":
+        return jax.enable_x64(True)
+    return nullcontext() if not jax.config.jax_enable_x64 else jax.enable_x64(False)  # pyright: ignore[reportAttributeAccessIssue]

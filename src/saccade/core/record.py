@@ -1,0 +1,176 @@
+"""The record of a study: an `xarray.DataTree` with a written schema (docs/record.md), saved as sealed NetCDF-4.
+
+/                       attributes: schema, study, preset, config, versions, device, precision, seconds
+/arms/<name>/trajectory probes along training; dims (sweeps), seed, step, then the probe's own
+/arms/<name>/snapshot   probes at the first and the last step
+/arms/<name>/prediction what the theory says, under the same names on the same axes
+/claims                 verdicts as they were judged when the record was written
+"""
+
+import dataclasses
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from saccade.core.errors import FileError
+from saccade.core.storage import read_sealed, write_sealed
+
+SCHEMA = "saccade-record-1"
+RESERVED_DIMS = ("seed", "step", "layer", "head", "query", "key", "word", "topic")
+_ROOT = ("schema", "study", "preset", "config", "versions", "device", "precision", "seconds")
+_PARTS = ("trajectory", "snapshot", "prediction")
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """One arm of an experiment: what was measured, and what the theory says."""
+
+    trajectory: xr.Dataset
+    snapshot: xr.Dataset
+    prediction: xr.Dataset
+    predicted_by: str = ""
+    """The theory behind the prediction."""
+
+    @property
+    def diverged(self) -> xr.DataArray:
+        """True for the members whose loss stopped being finite; dims (sweeps), seed."""
+        return self.trajectory["diverged_at"] >= 0
+
+    @property
+    def end(self) -> xr.Dataset:
+        """The trajectory at the last step."""
+        return self.trajectory.isel(step=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """Everything that one run of a study left."""
+
+    study: str
+    preset: str
+    config: Mapping[str, Any]
+    arms: Mapping[str, Arm]
+    versions: Mapping[str, str]
+    device: str
+    precision: str
+    seconds: float
+    verdicts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Judged when the record was written: claim id -> plain JSON. Reports judge again from the arms."""
+
+    def arm(self, name: str) -> Arm:
+        if name not in self.arms:
+            raise KeyError(f"record of {self.study} has no arm {name!r}, only {', '.join(self.arms)}")
+        return self.arms[name]
+
+    @property
+    def seeds(self) -> int:
+        return max((arm.trajectory.sizes["seed"] for arm in self.arms.values()), default=0)
+
+    @property
+    def sweeps(self) -> dict[str, np.ndarray]:
+        """Names and values of what the user swept (kept in the config)."""
+        return {name: np.asarray(values) for name, values in self.config.get("sweeps", {}).items()}
+
+    # -- files --------------------------------------------------------------------------------------------------
+
+    def tree(self) -> xr.DataTree:
+        nodes: dict[str, xr.Dataset] = {"/": xr.Dataset(attrs=self._root())}
+        for name, arm in self.arms.items():
+            for part in _PARTS:
+                dataset = getattr(arm, part)
+                if dataset is not None and (dataset.data_vars or part == "trajectory"):
+                    nodes[f"/arms/{name}/{part}"] = dataset
+            if arm.predicted_by and f"/arms/{name}/prediction" in nodes:
+                nodes[f"/arms/{name}/prediction"] = arm.prediction.assign_attrs(theory=arm.predicted_by)
+        nodes["/claims"] = xr.Dataset(attrs={"verdicts": json.dumps(dict(self.verdicts))})
+        return xr.DataTree.from_dict(nodes)
+
+    def _root(self) -> dict[str, Any]:
+        plain = {"config": json.dumps(dict(self.config)), "versions": json.dumps(dict(self.versions))}
+        return {"schema": SCHEMA} | {key: plain.get(key, getattr(self, key)) for key in _ROOT if key != "schema"}
+
+    def save(self, path: Path) -> None:
+        """Write atomically, sealed and compressed."""
+        tree = self.tree()
+        encoding = {
+            node.path: {
+                name: {"zlib": True, "complevel": 6, "shuffle": True}
+                for name, variable in node.dataset.variables.items()
+                if variable.ndim and variable.dtype.kind in "fiu"
+            }
+            for node in tree.subtree
+        }
+        buffer = tree.to_netcdf(None, engine="h5netcdf", encoding=encoding)
+        write_sealed(Path(path), bytes(buffer))  # pyright: ignore[reportArgumentType]
+
+    @staticmethod
+    def open(path: Path) -> "Record":
+        """Read a whole record, or say in one sentence why the file is not one."""
+        path = Path(path)
+        payload = read_sealed(path)
+        try:
+            with xr.open_datatree(io.BytesIO(payload), engine="h5netcdf") as tree:
+                tree.load()
+                return _from_tree(tree)
+        except FileError:
+            raise
+        except Exception as error:
+            raise FileError(f"{path}: sealed, but not a record of this version ({type(error).__name__}: {error})") from error
+
+    def compact(self, points: int = 101, bits: int = 12) -> "Record":
+        """A smaller copy: at most `points` recorded steps an arm, floats rounded to `bits` binary digits."""
+
+        def smaller(dataset: xr.Dataset) -> xr.Dataset:
+            if dataset.sizes.get("step", 0) > points:
+                chosen = np.unique(np.round(np.linspace(0, dataset.sizes["step"] - 1, points)).astype(int))
+                dataset = dataset.isel(step=chosen)
+            for name, variable in dataset.data_vars.items():
+                if variable.dtype.kind == "f":
+                    dataset = dataset.assign({name: (variable.dims, _rounded(variable.values, bits), variable.attrs)})
+            return dataset
+
+        arms = {
+            name: dataclasses.replace(arm, **{part: smaller(getattr(arm, part)) for part in _PARTS})
+            for name, arm in self.arms.items()
+        }
+        return dataclasses.replace(self, arms=arms)
+
+
+def _rounded(values: np.ndarray, bits: int) -> np.ndarray:
+    """Round to so many significant binary digits: the zeros at the end then compress away."""
+    mantissa, exponent = np.frexp(values.astype(np.float32))
+    return np.ldexp(np.round(mantissa * 2**bits) / 2**bits, exponent).astype(np.float32)
+
+
+def _dataset(node: xr.DataTree | xr.DataArray) -> xr.Dataset:
+    if not isinstance(node, xr.DataTree):
+        raise FileError("not a saccade record: a variable stands where a group should be")
+    return node.to_dataset()
+
+
+def _from_tree(tree: xr.DataTree) -> Record:
+    missing = [key for key in _ROOT if key not in tree.attrs]
+    if missing:
+        raise FileError(f"not a saccade record: attribute {missing[0]!r} is missing")
+    if tree.attrs["schema"] != SCHEMA:
+        raise FileError(f"record of schema {tree.attrs['schema']!r}; this version of saccade reads {SCHEMA!r}")
+    arms = {}
+    for name, node in tree["arms"].children.items() if "arms" in tree.children else ():
+        parts = {part: _dataset(node[part]) if part in node.children else xr.Dataset() for part in _PARTS}
+        arms[name] = Arm(**parts, predicted_by=parts["prediction"].attrs.get("theory", ""))
+    return Record(
+        study=str(tree.attrs["study"]),
+        preset=str(tree.attrs["preset"]),
+        config=json.loads(tree.attrs["config"]),
+        arms=arms,
+        versions=json.loads(tree.attrs["versions"]),
+        device=str(tree.attrs["device"]),
+        precision=str(tree.attrs["precision"]),
+        seconds=float(tree.attrs["seconds"]),
+        verdicts=json.loads(tree["claims"].attrs["verdicts"]),
+    )

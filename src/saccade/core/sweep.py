@@ -1,0 +1,157 @@
+"""Values that vary over an ensemble, and the checks that every config field goes through.
+
+A `Swept` stands wherever a float of a config stands (such fields are typed `float`: everything but the lab sees one). It travels through the study into the configs of task, model
+and optimiser; `Lab.train` finds it there and makes one member for every value. Arithmetic on it gives another
+`Swept` of the same name, so `variance ** 0.5` can be swept by the variance.
+"""
+
+import dataclasses
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import jax
+
+from saccade.core.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Swept:
+    """The values that one named field takes over an ensemble."""
+
+    name: str
+    """Name of the swept field: the dim of the record."""
+    grid: tuple[float, ...]
+    """The values of that field: the coordinate of the record."""
+    values: tuple[float, ...]
+    """What this config field gets for each of them (equal to `grid` before any arithmetic)."""
+
+    @staticmethod
+    def over(name: str, grid: Iterable[float]) -> "Swept":
+        values = tuple(float(value) for value in grid)
+        if not values:
+            raise ConfigError(f"sweep {name}: got no values, allowed: at least one number")
+        if len(set(values)) < len(values):
+            raise ConfigError(f"sweep {name}: got {_listed(values)}, allowed: every value once")
+        if not all(math.isfinite(value) for value in values):
+            raise ConfigError(f"sweep {name}: got {_listed(values)}, allowed: finite numbers")
+        return Swept(name, values, values)
+
+    def _map(self, function: Callable[[float], float]) -> "Swept":
+        return Swept(self.name, self.grid, tuple(function(value) for value in self.values))
+
+    def __mul__(self, other: float) -> "Swept":
+        return self._map(lambda value: value * other)
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: float) -> "Swept":
+        return self._map(lambda value: value + other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: float) -> "Swept":
+        return self._map(lambda value: value - other)
+
+    def __rsub__(self, other: float) -> "Swept":
+        return self._map(lambda value: other - value)
+
+    def __truediv__(self, other: float) -> "Swept":
+        return self._map(lambda value: value / other)
+
+    def __rtruediv__(self, other: float) -> "Swept":
+        return self._map(lambda value: other / value)
+
+    def __pow__(self, other: float) -> "Swept":
+        return self._map(lambda value: value**other)
+
+    def __neg__(self) -> "Swept":
+        return self._map(operator.neg)
+
+
+def require(owner: Any, field: str, allowed: str, test: Callable[[Any], bool]) -> None:
+    """Check one config field at construction: a plain value, or every value of a `Swept`."""
+    value = getattr(owner, field)
+    for single in value.values if isinstance(value, Swept) else (value,):
+        if isinstance(single, jax.Array):
+            continue  # a traced value of a sweep, checked when the sweep was made
+        if not test(single):
+            raise ConfigError(f"{field}: got {single!r}, allowed: {allowed}")
+
+
+def require_positive(owner: Any, *fields: str) -> None:
+    for field in fields:
+        require(owner, field, "a finite number above 0", lambda value: 0 < value < math.inf)
+
+
+def require_count(owner: Any, *fields: str, least: int = 1) -> None:
+    for field in fields:
+        require(owner, field, f"a whole number, at least {least}", lambda value: isinstance(value, int) and value >= least)
+
+
+def swept_in(*configs: Any) -> dict[str, Swept]:
+    """The sweeps inside some configs, by name, in order of appearance."""
+    found: dict[str, Swept] = {}
+    for config in configs:
+        if isinstance(config, Swept):
+            known = found.setdefault(config.name, config)
+            if known.grid != config.grid:
+                raise ConfigError(f"sweep {config.name}: got two different grids, allowed: one grid a name")
+        elif dataclasses.is_dataclass(config):
+            for field in dataclasses.fields(config):
+                for name, inner in swept_in(getattr(config, field.name)).items():
+                    if found.setdefault(name, inner).grid != inner.grid:
+                        raise ConfigError(f"sweep {name}: got two different grids, allowed: one grid a name")
+    return found
+
+
+def map_swept(config: T, function: Callable[[Swept], Any]) -> T:
+    """The config with every `Swept` replaced; construction checks are not repeated (they ran on every value)."""
+    if isinstance(config, Swept):
+        return function(config)
+    if not dataclasses.is_dataclass(config) or isinstance(config, type):
+        return config
+    copy = object.__new__(type(config))
+    for field in dataclasses.fields(config):
+        object.__setattr__(copy, field.name, map_swept(getattr(config, field.name), function))
+    return copy
+
+
+def with_sweep(config: T, path: str, values: Iterable[float]) -> T:
+    """The config with the float at a dotted path swept over some values."""
+    head, _, rest = path.partition(".")
+    floats = sweepable(config)
+    if path not in floats:
+        raise ConfigError(f"sweep {path}: no such float, allowed: {', '.join(floats) or 'none'}")
+    inner = with_sweep(getattr(config, head), rest, values) if rest else Swept.over(head, values)
+    if rest:
+        inner = map_swept(inner, lambda swept: dataclasses.replace(swept, name=path) if swept.name == rest else swept)
+    return dataclasses.replace(config, **{head: inner})  # pyright: ignore[reportArgumentType]
+
+
+def sweepable(config: Any) -> list[str]:
+    """Dotted paths of the float fields of a config."""
+    paths: list[str] = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, float | Swept):
+            paths.append(field.name)
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            paths += [f"{field.name}.{inner}" for inner in sweepable(value)]
+    return paths
+
+
+def with_overrides(config: T, overrides: Mapping[str, Any]) -> T:
+    """`dataclasses.replace` that says what is allowed when a field does not exist."""
+    known = [field.name for field in dataclasses.fields(config)]  # pyright: ignore[reportArgumentType]
+    for name in overrides:
+        if name not in known:
+            raise ConfigError(f"{name}: no such field, allowed: {', '.join(known)}")
+    return dataclasses.replace(config, **overrides)  # pyright: ignore[reportArgumentType]
+
+
+def _listed(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)

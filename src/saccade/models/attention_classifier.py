@@ -1,0 +1,125 @@
+"""The bag-of-words attention classifier of Lu, Mao & Nayak (2021), with its heads and ablations.
+
+Word w has an embedding v_w and a score s_w; a sentence is the mean of its words' embeddings, weighted by the softmax
+of their scores; a head classifies it. With a fixed query of norm 1 the score itself is the trained parameter; with a
+trained query it is q . k_w. (The paper rescales embeddings by ||q|| and prints the step eta = tau ||q||; the algebra
+gives tau ||q||^2 for both updates. At ||q|| = 1 they agree, and nothing here depends on it.)
+"""
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Batch, Output
+from saccade.core.sweep import require, require_count, require_positive
+from saccade.models.bag_attention import attend, indexed
+from saccade.models.heads import AbstractHead, linear_head, orthonormal_head, two_layer_head
+
+Head = Literal["FC", "TC", "TL"]
+
+
+class AttentionClassifier(AbstractModel):
+    """Scores, embeddings and a head. Arrays are stored word-last: projections of the table are then fast."""
+
+    embeddings: Float[Array, "dimension word"]
+    head: AbstractHead
+    frozen: tuple[str, ...] = eqx.field(static=True)
+    """Names of the parts that do not learn."""
+    score_table: Float[Array, " word"] | None = None
+    """Trained scores: the query is fixed and has norm 1."""
+    keys: Float[Array, "key_dimension word"] | None = None
+    query: Float[Array, " key_dimension"] | None = None
+
+    @property
+    def scores(self) -> Float[Array, " word"]:
+        if self.score_table is not None:
+            return self.score_table
+        assert self.query is not None and self.keys is not None
+        return self.query @ self.keys
+
+    @property
+    def query_norm(self) -> Float[Array, ""]:
+        return jnp.ones(()) if self.query is None else jnp.linalg.norm(self.query)
+
+    @property
+    def rescaled_embeddings(self) -> Float[Array, "dimension word"]:
+        """v_w = ||q|| nu_w, the embedding that the theory speaks of."""
+        return self.embeddings if self.query is None else self.query_norm * self.embeddings
+
+    def items(self, batch: Batch) -> Int[Array, "sentence position"]:
+        """What is attended to at each place of a sentence: here, the word."""
+        return batch.words
+
+    def __call__(self, batch: Batch) -> Output:
+        context, attention = attend(self.scores, self.head.project(self.embeddings), self.items(batch), batch)
+        return Output(self.head.finish(context), attention)
+
+    def trainable(self) -> PyTree:
+        return without(super().trainable(), self.frozen)
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionClassifierConfig(AbstractModelConfig):
+    """Attn-FC, Attn-TC or Attn-TL, with optional frozen keys (KF), frozen embeddings (EF) or a trained query."""
+
+    head: Head = "FC"
+    """FC: fixed linear with orthonormal columns; TC: trained linear; TL: two trained layers."""
+    dimension: int = 15
+    """Dimension of the embeddings."""
+    embedding_std: float = 1e-3
+    """Standard deviation of the embeddings at the start (the paper gives the variance, 1e-6)."""
+    hidden_size: int = 10
+    """Width of the hidden layer of TL."""
+    keys_frozen: bool = False
+    """KF: scores stay where they start."""
+    embeddings_frozen: bool = False
+    """EF: embeddings stay where they start."""
+    query_trained: bool = False
+    """Train query and keys instead of the score itself."""
+    query_std: float = 1.0
+    """Standard deviation of the query's entries at the start, if it is trained."""
+    key_dimension: int = 10
+    """Dimension of query and keys, if the query is trained."""
+
+    def __post_init__(self):
+        require(self, "head", "FC, TC, TL", lambda value: value in ("FC", "TC", "TL"))
+        require_count(self, "dimension", "hidden_size", "key_dimension")
+        require_positive(self, "query_std")
+        require(self, "embedding_std", "a finite number, at least 0", lambda value: 0 <= value < float("inf"))
+
+    def build(self, task: Any, key: PRNGKeyArray) -> AttentionClassifier:
+        embedding_key, head_key, query_key = jax.random.split(key, 3)
+        words = task.vocabulary_size
+        embeddings = self.embedding_std * jax.random.normal(embedding_key, (self.dimension, words))
+        match self.head:
+            case "FC":
+                head = orthonormal_head(self.dimension, task.labels, head_key)
+            case "TC":
+                head = linear_head(self.dimension, task.labels, head_key)
+            case "TL":
+                head = two_layer_head(self.dimension, self.hidden_size, task.labels, head_key)
+        frozen = [
+            name for name, is_frozen in (("head", self.head == "FC"), ("embeddings", self.embeddings_frozen)) if is_frozen
+        ]
+        if not self.query_trained:
+            frozen += ["score_table"] if self.keys_frozen else []
+            return AttentionClassifier(embeddings, head, tuple(frozen), score_table=jnp.zeros(words))
+        frozen += ["keys", "query"] if self.keys_frozen else []
+        query = self.query_std * jax.random.normal(query_key, (self.key_dimension,))
+        return AttentionClassifier(embeddings, head, tuple(frozen), keys=jnp.zeros((self.key_dimension, words)), query=query)
+
+    def prepare(self, task: Any, batches: Batch) -> Batch:
+        return indexed(batches, batches.words, task.vocabulary_size)
+
+
+def without(trainable: PyTree, parts: tuple[str, ...]) -> PyTree:
+    """The tree of booleans with the named parts switched off."""
+    for part in parts:
+        still = functools.partial(jax.tree.map, lambda _: False)
+        trainable = eqx.tree_at(lambda model, part=part: getattr(model, part), trainable, replace_fn=still)
+    return trainable

@@ -1,0 +1,180 @@
+"""Attention over bags of words, with the work done a word rather than a token.
+
+The context of sentence x is  c_x = sum_w n_xw e^{s_w} P_w / sum_w n_xw e^{s_w}: two sparse sums over the rows
+(e^s, e^s P) of a table with one row a word. Their gradient is one sparse sum the other way: with r_x = dL/dc_x,
+
+    dL/dP_w = e^{s_w} sum_{x with w} r_x / Z_x
+    dL/ds_w = P_w . dL/dP_w - e^{s_w} sum_{x with w} (r_x . c_x) / Z_x
+
+so only rows of the sentences are summed over the words' occurrences, and nothing is kept a token. Both sums are done
+by gathering: rows in groups of a fixed size, then groups of groups, until a target has one row. Unlike a scatter this
+is deterministic on every device, runs in parallel, and costs the same whatever the order of the words.
+
+Scores may lie up to about 110 below the largest score of the dictionary; a sentence all of whose words lie deeper has
+a partition sum of 0 in float32, and its member is then marked as diverged.
+"""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from saccade.core.interfaces import Batch
+
+GROUP = 4
+"""Rows summed at once; 4 wastes least for words that occur a few times (measured: 8 and 16 are slower)."""
+
+_HEADROOM = 30.0
+"""exp is taken of (score - largest score + 30): moves float32's range to where small weights are kept."""
+
+
+class SparseSum(eqx.Module):
+    """A plan for out[target] = sum of rows[source] over the listed (target, source) pairs, by gathering alone."""
+
+    levels: tuple[Int[Array, "*member group slot"], ...]
+    """Rows of the level before (the first: of the source) in each group; one past the end means nothing."""
+    place: Int[Array, "*member target"]
+    """Where each target's sum stands in all levels laid end to end; one past the end means an empty sum."""
+
+    def __call__(self, rows: Float[Array, "source column"]) -> Float[Array, "target column"]:
+        nothing = jnp.zeros((1, rows.shape[1]), rows.dtype)
+        sums, current = [], rows
+        for groups in self.levels:
+            current = jnp.concatenate([current, nothing])
+            # A sum of gathers, not a gather of blocks then summed: XLA fuses it into one pass.
+            current = sum((current[groups[:, slot]] for slot in range(1, groups.shape[1])), current[groups[:, 0]])
+            sums.append(current)
+        return jnp.concatenate([*sums, nothing])[self.place]
+
+
+class Bags(eqx.Module):
+    """Which words stand in which sentences, indexed both ways."""
+
+    by_sentence: SparseSum
+    by_word: SparseSum
+
+
+@jax.custom_vjp
+def bag_attention(
+    scores: Float[Array, " word"], values: Float[Array, "column word"], bags: Bags
+) -> Float[Array, "sentence column"]:
+    """Softmax attention over the words of each sentence: the mean of their values, weighted by exp(score)."""
+    return _forward(scores, values, bags)[0]
+
+
+def _forward(scores: Array, values: Array, bags: Bags):
+    weight = jnp.exp(scores - jax.lax.stop_gradient(jnp.max(scores)) + _HEADROOM)
+    sums = bags.by_sentence(jnp.concatenate([weight[None], weight * values]).T)
+    partition, context = sums[:, :1], sums[:, 1:] / sums[:, :1]
+    return context, (weight, values, partition, context, bags)
+
+
+def _backward(saved, gradient: Array):
+    weight, values, partition, context, bags = saved
+    rows = jnp.concatenate([-jnp.sum(gradient * context, axis=1, keepdims=True), gradient], axis=1) / partition
+    sums = bags.by_word(rows).T
+    value_gradient = weight * sums[1:]
+    return weight * sums[0] + jnp.sum(values * value_gradient, axis=0), value_gradient, None
+
+
+bag_attention.defvjp(_forward, _backward)
+
+
+def attend(
+    scores: Float[Array, " item"],
+    values: Float[Array, "column item"],
+    items: Int[Array, "sentence position"],
+    batch: Batch,
+) -> tuple[Float[Array, "sentence column"], Float[Array, "sentence position"]]:
+    """Contexts and attention weights. An indexed batch takes the fast way; unused weights are never computed."""
+    attention = masked_softmax(scores[items], batch.mask)
+    if batch.index is not None:
+        return bag_attention(scores, values, batch.index), attention
+    return jnp.sum(attention[..., None] * values.T[items], axis=1), attention
+
+
+def masked_softmax(
+    scores: Float[Array, "sentence position"], mask: Bool[Array, "sentence position"] | None
+) -> Float[Array, "sentence position"]:
+    """Softmax over the positions that hold a word; padding has score minus infinity and weight exactly 0."""
+    if mask is None:
+        return jax.nn.softmax(scores, axis=-1)
+    return jax.nn.softmax(jnp.where(mask, scores, -jnp.inf), axis=-1)
+
+
+def sum_over_sentences(
+    rows: Float[Array, "item column"], items: Int[Array, "sentence position"], batch: Batch
+) -> Float[Array, "sentence column"]:
+    """The sum of a table's rows over the items of each sentence."""
+    if batch.index is not None:
+        return batch.index.by_sentence(rows)
+    chosen = rows[items]
+    return jnp.sum(chosen if batch.mask is None else jnp.where(batch.mask[..., None], chosen, 0), axis=1)
+
+
+# -- building the plans, on the host, once a training ---------------------------------------------------------------
+
+
+def indexed(batches: Batch, items: Int[np.ndarray, "member sentence position"], dictionary_size: int) -> Batch:
+    """The members' batches with the index of their sentences filled in."""
+    index = index_bags(items, batches.mask, dictionary_size)  # pyright: ignore[reportArgumentType]
+    return Batch(batches.words, batches.labels, batches.mask, index)
+
+
+def index_bags(words: Int[np.ndarray, "member sentence position"], mask: np.ndarray | None, vocabulary_size: int) -> Bags:
+    """The index of every member's sentences, padded to common sizes."""
+    words = np.asarray(words)
+    present = np.ones(words.shape, bool) if mask is None else np.asarray(mask)
+    by_sentence, by_word = [], []
+    for member_words, member_mask in zip(words, present, strict=True):
+        sentence, position = np.nonzero(member_mask)
+        tokens = member_words[sentence, position]
+        # Every place of a full set of sentences is taken: then one group a sentence wastes nothing.
+        size = words.shape[2] if member_mask.all() else GROUP
+        by_sentence.append(_plan(tokens, sentence, words.shape[1], size))
+        by_word.append(_plan(sentence, tokens, vocabulary_size, GROUP))
+    return Bags(_stacked(by_sentence, vocabulary_size), _stacked(by_word, words.shape[1]))
+
+
+def _plan(source: np.ndarray, target: np.ndarray, targets: int, size: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Groups of each level (-1: empty slot), and for each target (level, group), as in `SparseSum`."""
+    order = np.argsort(target, kind="stable")
+    rows, owner = source[order], target[order]
+    level_of, group_of = np.full(targets, -1), np.zeros(targets, np.int64)
+    levels: list[np.ndarray] = []
+    while True:
+        owners, first, count = np.unique(owner, return_index=True, return_counts=True)
+        rank = np.arange(owner.size) - np.repeat(first, count)
+        groups = -(-count // size)
+        start = np.cumsum(groups) - groups
+        table = np.full((int(groups.sum()), size), -1)
+        table[np.repeat(start, count) + rank // size, rank % size] = rows
+        levels.append(table)
+        done = groups == 1
+        level_of[owners[done]], group_of[owners[done]] = len(levels) - 1, start[done]
+        if done.all():
+            return levels, [level_of, group_of]
+        open_groups = np.repeat(~done, groups)
+        rows, owner = np.flatnonzero(open_groups), np.repeat(owners, groups)[open_groups]
+
+
+def _stacked(plans: Sequence[tuple[list[np.ndarray], list[np.ndarray]]], source_size: int) -> SparseSum:
+    depth = max(len(levels) for levels, _ in plans)
+    width = max(levels[0].shape[1] for levels, _ in plans)
+    sizes = [max((len(levels[level]) if level < len(levels) else 0) for levels, _ in plans) for level in range(depth)]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    stacked, places = [], []
+    for level in range(depth):
+        beyond = source_size if level == 0 else sizes[level - 1]
+        tables = np.full((len(plans), sizes[level], width), beyond, np.int32)
+        for member, (levels, _) in enumerate(plans):
+            if level < len(levels):
+                table = levels[level]
+                tables[member, : len(table), : table.shape[1]] = np.where(table < 0, beyond, table)
+        stacked.append(tables)
+    for _, (level_of, group_of) in plans:
+        places.append(np.where(level_of < 0, starts[-1], starts[level_of] + group_of).astype(np.int32))
+    return SparseSum(tuple(stacked), np.stack(places))  # pyright: ignore[reportArgumentType]
