@@ -29,7 +29,7 @@ LEVEL = 0.95
 RESAMPLES = 4000
 
 
-class PremiseNotMet(Exception):
+class PremiseNotMetError(Exception):
     """Raised by a check's measure when the record cannot answer it; the message says why."""
 
 
@@ -131,7 +131,7 @@ class Claim:
     def judge(self, record: Record) -> Judgement:
         try:
             values = [_measured(check, record) for check in self.checks]
-        except PremiseNotMet as unmet:
+        except PremiseNotMetError as unmet:
             return Judgement(self.id, "undetermined", self.expected, (), f"premise not met: {unmet}")
         sweeps = [dim for dim in record.sweeps if all(dim in measured.dims for measured, _ in values)]
         if not sweeps:
@@ -152,7 +152,8 @@ class Claim:
             cells.append((where, _together(findings), findings))
         counts = {verdict: sum(cell[1] == verdict for cell in cells) for verdict in ("holds", "fails", "undetermined")}
         verdict = next((word for word, count in counts.items() if count == len(cells)), "undetermined")
-        reason = f"holds in {counts['holds']}, fails in {counts['fails']}, undetermined in {counts['undetermined']} of {len(cells)} cells"
+        told = ", ".join(f"{word} in {count}" for word, count in counts.items())
+        reason = f"{told} of {len(cells)} cells"
         return Judgement(self.id, verdict, self.expected, cells[0][2], reason, tuple(cells))  # pyright: ignore[reportArgumentType]
 
 
@@ -160,7 +161,7 @@ def _measured(check: Check, record: Record) -> tuple[xr.DataArray, xr.DataArray]
     diverged = [record.arm(name).diverged for name in check.arms if name in record.arms]
     if len(diverged) < len(check.arms):
         missing = [name for name in check.arms if name not in record.arms]
-        raise PremiseNotMet(f"arm {missing[0]} was not run")
+        raise PremiseNotMetError(f"arm {missing[0]} was not run")
     values = check.measure(record).astype(float)
     if "seed" not in values.dims:
         raise TypeError(f"check {check.quantity!r} must give one number a seed, got dims {values.dims}")

@@ -17,7 +17,7 @@ class FileError(SaccadeError):
     """A file that cannot be read or written, or that is not what its name says."""
 
 
-class Interrupted(SaccadeError):
+class InterruptedTrainingError(SaccadeError):
     """Training stopped on request, with its state written."""
 
     exit_code = 130

@@ -21,7 +21,7 @@ import numpy as np
 
 import saccade
 from saccade.core.engine import NOT_DIVERGED, Engine, Loss, Members, cross_entropy
-from saccade.core.errors import ConfigError, FileError, Interrupted
+from saccade.core.errors import ConfigError, FileError, InterruptedTrainingError
 from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask, Variable
 from saccade.core.optimiser import AbstractOptimiser, GradientFlow
 from saccade.core.schedule import AbstractSchedule, Every
@@ -267,7 +267,7 @@ class _Run:
                         self._say(step, measured=measured, seconds_left=left)
                     if stop.is_set() and step < self.steps:
                         state(finished=False)
-                        raise Interrupted(
+                        raise InterruptedTrainingError(
                             f"stopped {self.name} at step {step} of {self.steps}; the same command goes on from there"
                         )
                     if now - last_state > self.lab.state_interval and step < self.steps:

@@ -39,8 +39,7 @@ class AttentionClassifier(AbstractModel):
     def scores(self) -> Float[Array, " word"]:
         if self.score_table is not None:
             return self.score_table
-        assert self.query is not None and self.keys is not None
-        return self.query @ self.keys
+        return self.query @ self.keys  # pyright: ignore[reportOptionalOperand] (one of the two is always there)
 
     @property
     def query_norm(self) -> Float[Array, ""]:
@@ -103,9 +102,7 @@ class AttentionClassifierConfig(AbstractModelConfig):
                 head = linear_head(self.dimension, task.labels, head_key)
             case "TL":
                 head = two_layer_head(self.dimension, self.hidden_size, task.labels, head_key)
-        frozen = [
-            name for name, is_frozen in (("head", self.head == "FC"), ("embeddings", self.embeddings_frozen)) if is_frozen
-        ]
+        frozen = (["head"] if self.head == "FC" else []) + (["embeddings"] if self.embeddings_frozen else [])
         if not self.query_trained:
             frozen += ["score_table"] if self.keys_frozen else []
             return AttentionClassifier(embeddings, head, tuple(frozen), score_table=jnp.zeros(words))

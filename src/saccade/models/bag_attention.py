@@ -118,13 +118,15 @@ def sum_over_sentences(
 # -- building the plans, on the host, once a training ---------------------------------------------------------------
 
 
-def indexed(batches: Batch, items: Int[np.ndarray, "member sentence position"], dictionary_size: int) -> Batch:
+def indexed(batches: Batch, items: Int[Array | np.ndarray, "member sentence position"], dictionary_size: int) -> Batch:
     """The members' batches with the index of their sentences filled in."""
     index = index_bags(items, batches.mask, dictionary_size)  # pyright: ignore[reportArgumentType]
     return Batch(batches.words, batches.labels, batches.mask, index)
 
 
-def index_bags(words: Int[np.ndarray, "member sentence position"], mask: np.ndarray | None, vocabulary_size: int) -> Bags:
+def index_bags(
+    words: Int[Array | np.ndarray, "member sentence position"], mask: Array | np.ndarray | None, vocabulary_size: int
+) -> Bags:
     """The index of every member's sentences, padded to common sizes."""
     words = np.asarray(words)
     present = np.ones(words.shape, bool) if mask is None else np.asarray(mask)
