@@ -1,8 +1,9 @@
 """Values that vary over an ensemble, and the checks that every config field goes through.
 
-A `Swept` stands wherever a float of a config stands (such fields are typed `float`:
-everything but the lab sees one). It travels through the study into the configs of task, model and optimiser; `Lab.train` finds it there and makes one member for every value. Arithmetic on it gives another
-`Swept` of the same name, so `variance ** 0.5` can be swept by the variance.
+A `Swept` stands wherever a float of a config stands (such fields are typed `float`: everything but the lab sees
+one). It travels through the study into the configs of task, model and optimiser; `Lab.train` finds it there and makes
+one member for every value. Arithmetic on it gives another `Swept` of the same name, so `variance ** 0.5` can be swept
+by the variance.
 """
 
 import dataclasses

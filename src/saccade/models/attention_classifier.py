@@ -39,7 +39,7 @@ class AttentionClassifier(AbstractModel):
     def scores(self) -> Float[Array, " word"]:
         if self.score_table is not None:
             return self.score_table
-        return self.query @ self.keys  # pyright: ignore[reportOptionalOperand] (one of the two is always there)
+        return self.query @ self.keys  # pyright: ignore[reportOperatorIssue] (one of the two is always there)
 
     @property
     def query_norm(self) -> Float[Array, ""]:
