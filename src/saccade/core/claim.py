@@ -21,12 +21,10 @@ import xarray as xr
 
 from saccade.core.errors import ConfigError
 from saccade.core.record import Record
+from saccade.core.statistics import bootstrap_interval
 
 Verdict = Literal["holds", "fails", "undetermined"]
 Comparison = Literal["<=", "<", ">=", ">"]
-
-LEVEL = 0.95
-RESAMPLES = 4000
 
 
 class PremiseNotMetError(Exception):
@@ -165,10 +163,9 @@ def _measured(check: Check, record: Record) -> tuple[xr.DataArray, xr.DataArray]
     values = check.measure(record).astype(float)
     if "seed" not in values.dims:
         raise TypeError(f"check {check.quantity!r} must give one number a seed, got dims {values.dims}")
-    lost = xr.zeros_like(diverged[0], dtype=bool)
+    lost = xr.zeros_like(values, dtype=bool)
     for one in diverged:
-        extra = [dim for dim in one.dims if dim not in values.dims]
-        lost = (lost.any([dim for dim in lost.dims if dim not in values.dims])) | one.any(extra)
+        lost = lost | one.any([dim for dim in one.dims if dim not in values.dims])
     return values, lost
 
 
@@ -206,20 +203,6 @@ def _find(check: Check, values: xr.DataArray, diverged: xr.DataArray) -> Finding
         if verdict == "undetermined":
             reasons.append("the interval crosses the bound")
     return Finding(check.quantity, bound, verdict, value, low, high, int(numbers.size), "; ".join(reasons))
-
-
-def bootstrap_interval(numbers: np.ndarray) -> tuple[float, float]:
-    """95 % percentile-bootstrap interval of the mean, over seeds; the same for the same numbers."""
-    if numbers.size < 2:
-        return math.nan, math.nan
-    if np.ptp(numbers) == 0:
-        return float(numbers[0]), float(numbers[0])
-    from scipy import stats  # here, because it takes a second to import
-
-    interval = stats.bootstrap(
-        (numbers,), np.mean, n_resamples=RESAMPLES, confidence_level=LEVEL, method="percentile", rng=np.random.default_rng(0)
-    ).confidence_interval
-    return float(interval.low), float(interval.high)
 
 
 def _together(findings: Sequence[Finding]) -> Verdict:

@@ -27,6 +27,21 @@ PURPOSES = ("init", "data", "order", "evaluation")
 
 NOT_DIVERGED = -1
 
+
+def purpose_key(seed: Any, purpose: str) -> Array:
+    """The key that a seed has for one purpose."""
+    return jax.random.fold_in(jax.random.key(seed), PURPOSES.index(purpose))
+
+
+def initial_model(task: Any, model: Any, seed: Any) -> Any:
+    """The model with which the member of that seed starts."""
+    return model.build(task, purpose_key(seed, "init"))
+
+
+def training_set(task: Any, seed: Any) -> Batch:
+    """The sentences on which the member of that seed trains."""
+    return task.sample(purpose_key(seed, "data"), task.train_size)
+
 Loss = Callable[[Any, Batch], Float[Array, ""]]
 
 
@@ -121,10 +136,6 @@ class Engine:
 
         return tuple(map_swept(config, value) for config in (self.task, self.model, self.optimiser))  # pyright: ignore[reportReturnType]
 
-    @staticmethod
-    def _key(member: Members, purpose: str) -> Array:
-        return jax.random.fold_in(jax.random.key(member.seed), PURPOSES.index(purpose))
-
     # -- start --------------------------------------------------------------------------------------------------
 
     @cached_property
@@ -133,8 +144,8 @@ class Engine:
 
         def draw(member: Members) -> tuple[Batch, Batch]:
             task, _, _ = self._filled(member)
-            train = task.sample(self._key(member, "data"), task.train_size)
-            return train, task.sample(self._key(member, "evaluation"), task.test_size)
+            test = task.sample(purpose_key(member.seed, "evaluation"), task.test_size)
+            return training_set(task, member.seed), test
 
         train, test = self._over_members(draw, 1, once=True)(self.put(self._padded))
         if self.batch_size is None:
@@ -146,7 +157,7 @@ class Engine:
 
     def _initial(self, member: Members) -> Any:
         task, model, _ = self._filled(member)
-        return model.build(task, self._key(member, "init"))
+        return initial_model(task, model, member.seed)
 
     def _start(self, member: Members) -> Carry:
         model = self._initial(member)
@@ -185,7 +196,7 @@ class Engine:
         if self.batch_size is not None and order is not None:
             batches = train.labels.shape[0] // self.batch_size
             place = step % batches
-            key = jax.random.fold_in(self._key(member, "order"), step // batches)
+            key = jax.random.fold_in(purpose_key(member.seed, "order"), step // batches)
             # `place` is the same for all members, so this stays a real branch under vmap.
             order = jax.lax.cond(place == 0, lambda: jax.random.permutation(key, train.labels.shape[0]), lambda: order)
             batch = train.examples(jax.lax.dynamic_slice_in_dim(order, place * self.batch_size, self.batch_size))

@@ -12,13 +12,16 @@ import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from saccade.core.errors import FileError
 from saccade.core.storage import read_sealed, write_sealed
+
+if TYPE_CHECKING:
+    from saccade.core.lab import Training
 
 SCHEMA = "saccade-record-1"
 RESERVED_DIMS = ("seed", "step", "layer", "head", "query", "key", "word", "topic")
@@ -35,6 +38,17 @@ class Arm:
     prediction: xr.Dataset
     predicted_by: str = ""
     """The theory behind the prediction."""
+
+    @staticmethod
+    def of(training: "Training", prediction: xr.Dataset | None = None, predicted_by: str = "") -> "Arm":
+        """The arm that a training makes, with what a theory says about it."""
+        trajectory = training.trajectory.assign_attrs(seconds=training.seconds, digest=training.digest)
+        return Arm(trajectory, training.snapshot, xr.Dataset() if prediction is None else prediction, predicted_by)
+
+    @staticmethod
+    def of_prediction(prediction: xr.Dataset, predicted_by: str) -> "Arm":
+        """An arm of theory alone, for predictions that no measured trajectory goes into."""
+        return Arm(xr.Dataset(), xr.Dataset(), prediction, predicted_by)
 
     @property
     def diverged(self) -> xr.DataArray:
@@ -69,7 +83,7 @@ class Record:
 
     @property
     def seeds(self) -> int:
-        return max((arm.trajectory.sizes["seed"] for arm in self.arms.values()), default=0)
+        return max((arm.trajectory.sizes.get("seed", 0) for arm in self.arms.values()), default=0)
 
     @property
     def sweeps(self) -> dict[str, np.ndarray]:
@@ -83,7 +97,7 @@ class Record:
         for name, arm in self.arms.items():
             for part in _PARTS:
                 dataset = getattr(arm, part)
-                if dataset is not None and (dataset.data_vars or part == "trajectory"):
+                if dataset.data_vars:
                     nodes[f"/arms/{name}/{part}"] = dataset
             if arm.predicted_by and f"/arms/{name}/prediction" in nodes:
                 nodes[f"/arms/{name}/prediction"] = arm.prediction.assign_attrs(theory=arm.predicted_by)
@@ -122,17 +136,16 @@ class Record:
         except Exception as error:
             raise FileError(f"{path}: sealed, but not a record of this version ({type(error).__name__}: {error})") from error
 
-    def compact(self, points: int = 101, bits: int = 12) -> "Record":
-        """A smaller copy: at most `points` recorded steps an arm, floats rounded to `bits` binary digits."""
+    def compact(self, bits: int = 12) -> "Record":
+        """A smaller copy: floats rounded to so many significant binary digits (12: one part in 4,096)."""
 
         def smaller(dataset: xr.Dataset) -> xr.Dataset:
-            if dataset.sizes.get("step", 0) > points:
-                chosen = np.unique(np.round(np.linspace(0, dataset.sizes["step"] - 1, points)).astype(int))
-                dataset = dataset.isel(step=chosen)
-            for name, variable in dataset.data_vars.items():
-                if variable.dtype.kind == "f":
-                    dataset = dataset.assign({name: (variable.dims, _rounded(variable.values, bits), variable.attrs)})
-            return dataset
+            rounded = {
+                name: (variable.dims, _rounded(variable.values, bits), variable.attrs)
+                for name, variable in dataset.data_vars.items()
+                if variable.dtype.kind == "f"
+            }
+            return dataset.assign(rounded)
 
         arms = {
             name: dataclasses.replace(arm, **{part: smaller(getattr(arm, part)) for part in _PARTS})

@@ -15,6 +15,9 @@ from saccade.core.sweep import Swept, sweepable, swept_in
 
 ConfigT = TypeVar("ConfigT")
 
+REGISTRY = "saccade.studies"
+"""The folder of studies, by name: core knows where studies are, not which."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Divergence:
@@ -77,13 +80,11 @@ class Study(Generic[ConfigT]):
 
 def study_names() -> list[str]:
     """Names of all studies, without importing them."""
-    import saccade.studies
-
-    return sorted(module.name for module in pkgutil.iter_modules(saccade.studies.__path__))
+    return sorted(module.name for module in pkgutil.iter_modules(importlib.import_module(REGISTRY).__path__))
 
 
 def find_study(name: str) -> Study[Any]:
     """The study of that name: `STUDY` in the file of that name."""
     if name not in study_names():
         raise ConfigError(f"study: got {name!r}, allowed: {', '.join(study_names())}")
-    return importlib.import_module(f"saccade.studies.{name}").STUDY
+    return importlib.import_module(f"{REGISTRY}.{name}").STUDY

@@ -18,9 +18,11 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Batch, Output
 from saccade.core.sweep import require, require_count, require_positive
 from saccade.models.bag_attention import attend, indexed
-from saccade.models.heads import AbstractHead, linear_head, orthonormal_head, two_layer_head
+from saccade.models.heads import AbstractHead, gaussian_head, linear_head, orthonormal_head, two_layer_head
 
 Head = Literal["FC", "TC", "TL"]
+Query = Literal["unit", "fixed", "trained"]
+FixedHead = Literal["orthonormal", "gaussian"]
 
 
 class AttentionClassifier(AbstractModel):
@@ -50,6 +52,21 @@ class AttentionClassifier(AbstractModel):
         """v_w = ||q|| nu_w, the embedding that the theory speaks of."""
         return self.embeddings if self.query is None else self.query_norm * self.embeddings
 
+    def score_velocity(self, gradient: "AttentionClassifier") -> Float[Array, " word"]:
+        """ds/dt of every word under the flow, from the gradient of the loss; keys count as trained, frozen or not."""
+        if self.score_table is not None:
+            return -gradient.score_table  # pyright: ignore[reportOptionalOperand]
+        by_keys = self.query @ gradient.keys  # pyright: ignore[reportOperatorIssue]
+        return -by_keys if "query" in self.frozen else -by_keys - gradient.query @ self.keys  # pyright: ignore[reportOperatorIssue]
+
+    def embedding_velocity(self, gradient: "AttentionClassifier") -> Float[Array, "dimension word"]:
+        """dv/dt of every word's rescaled embedding under the flow; embeddings count as trained, frozen or not."""
+        velocity = -self.query_norm * gradient.embeddings
+        if self.query is None or "query" in self.frozen:
+            return velocity
+        stretch = -(self.query @ gradient.query) / self.query_norm  # pyright: ignore[reportOperatorIssue]
+        return velocity + stretch * self.embeddings
+
     def items(self, batch: Batch) -> Int[Array, "sentence position"]:
         """What is attended to at each place of a sentence: here, the word."""
         return batch.words
@@ -78,15 +95,19 @@ class AttentionClassifierConfig(AbstractModelConfig):
     """KF: scores stay where they start."""
     embeddings_frozen: bool = False
     """EF: embeddings stay where they start."""
-    query_trained: bool = False
-    """Train query and keys instead of the score itself."""
+    query: Query = "unit"
+    """unit: a fixed query of norm 1, scores trained directly; fixed or trained: keys trained, query drawn at random."""
     query_std: float = 1.0
-    """Standard deviation of the query's entries at the start, if it is trained."""
+    """Standard deviation of the query's entries at the start, unless it is a unit."""
     key_dimension: int = 10
-    """Dimension of query and keys, if the query is trained."""
+    """Dimension of query and keys, unless the query is a unit."""
+    fixed_head: FixedHead = "orthonormal"
+    """Columns of FC: orthonormal as in the paper, or Gaussian with a unit diagonal as in the authors' code."""
 
     def __post_init__(self):
         require(self, "head", "FC, TC, TL", lambda value: value in ("FC", "TC", "TL"))
+        require(self, "query", "unit, fixed, trained", lambda value: value in ("unit", "fixed", "trained"))
+        require(self, "fixed_head", "orthonormal, gaussian", lambda value: value in ("orthonormal", "gaussian"))
         require_count(self, "dimension", "hidden_size", "key_dimension")
         require_positive(self, "query_std")
         require(self, "embedding_std", "a finite number, at least 0", lambda value: 0 <= value < float("inf"))
@@ -97,16 +118,17 @@ class AttentionClassifierConfig(AbstractModelConfig):
         embeddings = self.embedding_std * jax.random.normal(embedding_key, (self.dimension, words))
         match self.head:
             case "FC":
-                head = orthonormal_head(self.dimension, task.labels, head_key)
+                start = orthonormal_head if self.fixed_head == "orthonormal" else gaussian_head
+                head = start(self.dimension, task.labels, head_key)
             case "TC":
                 head = linear_head(self.dimension, task.labels, head_key)
             case "TL":
                 head = two_layer_head(self.dimension, self.hidden_size, task.labels, head_key)
         frozen = (["head"] if self.head == "FC" else []) + (["embeddings"] if self.embeddings_frozen else [])
-        if not self.query_trained:
+        if self.query == "unit":
             frozen += ["score_table"] if self.keys_frozen else []
             return AttentionClassifier(embeddings, head, tuple(frozen), score_table=jnp.zeros(words))
-        frozen += ["keys", "query"] if self.keys_frozen else []
+        frozen += (["keys"] if self.keys_frozen else []) + (["query"] if self.query == "fixed" else [])
         query = self.query_std * jax.random.normal(query_key, (self.key_dimension,))
         return AttentionClassifier(embeddings, head, tuple(frozen), keys=jnp.zeros((self.key_dimension, words)), query=query)
 

@@ -46,6 +46,12 @@ def orthonormal_head(dimension: int, labels: int, key: PRNGKeyArray) -> LinearHe
     return LinearHead(jnp.linalg.qr(jax.random.normal(key, (dimension, labels)))[0])
 
 
+def gaussian_head(dimension: int, labels: int, key: PRNGKeyArray) -> LinearHead:
+    """U standard normal with ones on its diagonal: independent columns, far from orthonormal."""
+    matrix = jax.random.normal(key, (dimension, labels))
+    return LinearHead(jnp.where(jnp.eye(dimension, labels, dtype=bool), 1.0, matrix))
+
+
 def linear_head(dimension: int, labels: int, key: PRNGKeyArray) -> LinearHead:
     """U uniform in +- 1/sqrt(dimension), PyTorch's default."""
     return LinearHead(_uniform(key, (dimension, labels), dimension))

@@ -105,7 +105,7 @@ class Surroundings(AbstractTopicProbe):
 class Velocities(AbstractTopicProbe):
     """How fast score and embedding of each topic item move under gradient flow, per unit of time (rate x step).
 
-    For models whose scores are trained directly (fixed query). Frozen parts are measured as if they could move.
+    Frozen keys and embeddings are measured as if they could move.
     """
 
     variables: ClassVar = {
@@ -115,13 +115,13 @@ class Velocities(AbstractTopicProbe):
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
-        items = moment.task.topic_items
-        embedding = moment.model.embeddings[:, items]
-        velocity = -moment.gradient.embeddings[:, items]
+        items, model = moment.task.topic_items, moment.model
+        embedding = model.rescaled_embeddings[:, items]
+        velocity = model.embedding_velocity(moment.gradient)[:, items]
         norm = jnp.linalg.norm(embedding, axis=0)
         return {
-            "score_velocity": -moment.gradient.score_table[items],
-            "norm_velocity": jnp.sum(embedding * velocity, axis=0) / norm,
+            "score_velocity": model.score_velocity(moment.gradient)[items],
+            "norm_velocity": jnp.sum(embedding * velocity, axis=0) / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny),
             "projection": jnp.sum((embedding - _surroundings(moment).mean) * velocity, axis=0),
         }
 

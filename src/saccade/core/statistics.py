@@ -1,0 +1,40 @@
+"""Statistics over seeds and along training. SciPy is imported on use: it takes a second."""
+
+import math
+
+import numpy as np
+import xarray as xr
+
+LEVEL = 0.95
+RESAMPLES = 4000
+
+
+def bootstrap_interval(numbers: np.ndarray) -> tuple[float, float]:
+    """95 % percentile-bootstrap interval of the mean; the same for the same numbers."""
+    if numbers.size < 2:
+        return math.nan, math.nan
+    if np.ptp(numbers) == 0:
+        return float(numbers[0]), float(numbers[0])
+    if not np.all(np.isfinite(numbers)):
+        return float(numbers.min()), float(numbers.max())  # some seed never got there: the range is all there is
+    from scipy import stats
+
+    interval = stats.bootstrap(
+        (numbers,), np.mean, n_resamples=RESAMPLES, confidence_level=LEVEL, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    return float(interval.low), float(interval.high)
+
+
+def rank_correlation(first: xr.DataArray, second: xr.DataArray, dim: str) -> xr.DataArray:
+    """Spearman's rank correlation along a dim; ties share their mean rank."""
+    first, second = xr.broadcast(first, second)
+    return xr.corr(_ranks(first, dim), _ranks(second, dim), dim)
+
+
+def _ranks(values: xr.DataArray, dim: str) -> xr.DataArray:
+    from scipy import stats
+
+    ranked = xr.apply_ufunc(
+        lambda array: stats.rankdata(array, axis=-1, nan_policy="omit"), values, input_core_dims=[[dim]], output_core_dims=[[dim]]
+    )
+    return ranked.where(values.notnull())

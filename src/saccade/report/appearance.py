@@ -1,0 +1,204 @@
+"""What colour, dash and hatch every label of a figure gets: shared by the drawn figures and the page's charts.
+
+Measurement is solid and coloured, theory is black and dashed, a reference is grey and dotted. The colours are those of
+Okabe and Ito, told apart under every common colour-blindness; yellow is left out because it vanishes on white paper.
+"""
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+
+from saccade.core.errors import ConfigError
+from saccade.core.figure import Figure, HeatMap, Histogram, Line, Panel, Role, Scale
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+THEORY = "#000000"
+REFERENCE = "#767676"
+MISSING = "#DDDDDD"
+"""Face of a heat-map cell without a number."""
+HEAT_MAP = "cividis"
+SOLID: tuple[float, ...] = ()
+DASHES: dict[Role, tuple[tuple[float, ...], ...]] = {
+    "measured": (SOLID, (6, 2), (1.5, 1.5), (8, 2, 1.5, 2)),
+    "theory": ((5, 3), (9, 3, 2, 3), (3, 2), (12, 4)),
+    "reference": ((1.5, 2.5), (1.5, 5)),
+}
+HATCHES = ("", "////", "\\\\\\\\", "....", "xxxx", "++++")
+WIDTHS: dict[Role, float] = {"measured": 1.8, "theory": 1.5, "reference": 1.3}
+BAND_OPACITY = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class Style:
+    """How one label is drawn, in every panel of its figure."""
+
+    name: str
+    """The label, with its role behind where two roles share a label."""
+    role: Role
+    colour: str
+    dash: tuple[float, ...]
+    """Lengths of strokes and gaps in points; empty for solid."""
+    hatch: str
+    filled: bool
+    """Whether it stands for a histogram."""
+
+    @property
+    def width(self) -> float:
+        return WIDTHS[self.role]
+
+
+def styles(figure: Figure) -> dict[tuple[str, Role], Style]:
+    """The style of every (label, role) of the figure's lines and histograms, in order of appearance."""
+    keys: dict[tuple[str, Role], None] = {}
+    lines, histograms = set(), set()
+    for panel in figure.panels:
+        for mark in panel.marks:
+            if isinstance(mark, Line):
+                keys[mark.label, mark.role] = None
+                lines.add((mark.label, mark.role))
+            elif isinstance(mark, Histogram):
+                keys[mark.label, "measured"] = None
+                histograms.add((mark.label, "measured"))
+    found: dict[tuple[str, Role], Style] = {}
+    counts: dict[Role, int] = {"measured": 0, "theory": 0, "reference": 0}
+    for key in keys:
+        label, role = key
+        place, dashes = counts[role], DASHES[role]
+        counts[role] += 1
+        if role == "measured":
+            colour = PALETTE[place % len(PALETTE)]
+            # A curve is solid until the colours run out; overlaid histograms differ in dash too, for black-and-white print.
+            dash = dashes[(place // len(PALETTE) if key in lines else place) % len(dashes)]
+        else:
+            colour = THEORY if role == "theory" else REFERENCE
+            dash = dashes[place % len(dashes)]
+        shared = sum(other == label for other, _ in keys) > 1
+        name = f"{label} ({role})" if shared else label
+        found[key] = Style(name, role, colour, dash, HATCHES[place % len(HATCHES)], key in histograms)
+    return found
+
+
+def in_drawing_order(panel: Panel) -> list[Line]:
+    """The lines of a panel, theory last: it lies on top."""
+    order: dict[Role, int] = {"reference": 0, "measured": 1, "theory": 2}
+    return sorted((mark for mark in panel.marks if isinstance(mark, Line)), key=lambda line: order[line.role])
+
+
+def heat_map_of(panel: Panel) -> HeatMap | None:
+    """The panel's heat map, which has the axes for itself."""
+    maps = [mark for mark in panel.marks if isinstance(mark, HeatMap)]
+    if maps and len(panel.marks) > 1:
+        raise ConfigError(f"panel {panel.title}: got a heat map among {len(panel.marks)} marks, allowed: a heat map alone")
+    return maps[0] if maps else None
+
+
+def scales(panel: Panel) -> tuple[Scale, Scale]:
+    """The panel's scales; an axis without one positive number cannot be logarithmic and is linear."""
+    x: Scale = "log" if panel.x_scale == "log" and _positive(panel, 0).size else "linear"
+    y: Scale = "log" if panel.y_scale == "log" and _positive(panel, 1).size else "linear"
+    return x, y
+
+
+def positive_range(panel: Panel, axis: Literal[0, 1]) -> tuple[float, float]:
+    """The smallest and the largest number that a logarithmic axis shows."""
+    numbers = _positive(panel, axis)
+    return float(numbers.min()), float(numbers.max())
+
+
+def baseline(panel: Panel) -> float:
+    """Where bars stand: at nought or, on a logarithmic axis, just below the smallest positive number."""
+    return 0.0 if scales(panel)[1] == "linear" else positive_range(panel, 1)[0] / 2
+
+
+def _positive(panel: Panel, axis: Literal[0, 1]) -> np.ndarray:
+    """The positive numbers of the points that can be drawn at all."""
+    columns: list[np.ndarray] = [np.zeros(0)]
+    for mark in panel.marks:
+        if isinstance(mark, Line):
+            x, y = _floats(mark.x), _floats(mark.y)
+            there = np.isfinite(x) & np.isfinite(y)
+            columns += [(x, y)[axis][there]]
+        elif isinstance(mark, Histogram):
+            share = _floats(mark.share)
+            if axis == 1 or np.isfinite(share).any():
+                columns += [_floats(mark.edges) if axis == 0 else share]
+        if not isinstance(mark, HeatMap) and axis == 1:
+            columns += [_floats(end) for end in (mark.low, mark.high) if end is not None]
+    numbers = np.concatenate(columns)
+    return numbers[np.isfinite(numbers) & (numbers > 0)]
+
+
+def bin_edges(histogram: Histogram, panel: Panel) -> np.ndarray:
+    """The edges; on a logarithmic axis, those at or below nought move to its floor."""
+    edges = _floats(histogram.edges).copy()
+    if scales(panel)[0] == "log":
+        edges[edges <= 0] = positive_range(panel, 0)[0] / 2
+    return edges
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """The points of a line that its axes can show."""
+
+    x: np.ndarray
+    y: np.ndarray
+    low: np.ndarray | None
+    high: np.ndarray | None
+
+
+def visible(line: Line, panel: Panel) -> Curve:
+    """The line with NaN where the axes cannot show it; a band that leaves a logarithmic axis ends at its floor."""
+    x_scale, y_scale = scales(panel)
+    x, y = _on_scale(line.x, x_scale), _on_scale(line.y, y_scale)
+    if line.low is None or line.high is None:
+        return Curve(x, y, None, None)
+    low, high = _floats(line.low).copy(), _floats(line.high).copy()
+    if y_scale == "log":
+        floor = baseline(panel)
+        low[low <= 0] = floor
+        high[high <= 0] = floor
+    empty = ~np.isfinite(low) | ~np.isfinite(high)
+    low[empty], high[empty] = np.nan, np.nan
+    return Curve(x, y, low, high)
+
+
+@dataclasses.dataclass(frozen=True)
+class HeatScale:
+    """From values to colours, from 0 (dark) to 1 (light)."""
+
+    scale: Scale
+    low: float
+    high: float
+
+    def place(self, value: float) -> float:
+        """NaN where the value has no colour."""
+        if not np.isfinite(value) or (self.scale == "log" and value <= 0):
+            return float("nan")
+        change = np.log if self.scale == "log" else float
+        return float((change(value) - change(self.low)) / (change(self.high) - change(self.low)))
+
+
+def heat_scale(heat_map: HeatMap) -> HeatScale:
+    """The range of the cells, widened where they are all equal."""
+    values = _floats(heat_map.value)
+    finite = values[np.isfinite(values)]
+    positive = finite[finite > 0]
+    if heat_map.scale == "log" and positive.size:
+        low, high = float(positive.min()), float(positive.max())
+        return HeatScale("log", low / 1.1, high * 1.1) if low == high else HeatScale("log", low, high)
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    room = (abs(low) or 1.0) * 0.05
+    return HeatScale("linear", low - room, high + room) if low == high else HeatScale("linear", low, high)
+
+
+def _floats(values: np.ndarray) -> np.ndarray:
+    return np.asarray(values, dtype=float)
+
+
+def _on_scale(values: np.ndarray, scale: Scale) -> np.ndarray:
+    numbers = _floats(values).copy()
+    numbers[~np.isfinite(numbers)] = np.nan
+    if scale == "log":
+        numbers[numbers <= 0] = np.nan
+    return numbers

@@ -1,0 +1,212 @@
+"""Figures for papers: PNG and PDF through matplotlib, the same bytes for the same figure."""
+
+import io
+import math
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LogNorm, Normalize, to_rgb
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+from saccade.core.figure import Figure, HeatMap, Histogram, Panel, Role
+from saccade.core.storage import write_atomically
+from saccade.report import appearance
+from saccade.report.appearance import BAND_OPACITY, HEAT_MAP, MISSING, Style
+from saccade.report.formatting import number, ticks
+
+COLUMNS = 4
+"""Most panels in a row."""
+DOTS_PER_INCH = 150
+_CHARACTER = 0.078
+"""Inches a character of nine points takes, a little generously."""
+_SETTINGS: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8.5,
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "axes.labelsize": 8.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.edgecolor": "#444444",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.6,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "legend.handlelength": 2.6,
+    "lines.scale_dashes": False,
+    "hatch.linewidth": 0.5,
+    "figure.constrained_layout.h_pad": 0.07,
+    "figure.constrained_layout.w_pad": 0.07,
+    "pdf.fonttype": 42,  # TrueType: journals refuse type 3
+}
+
+
+def save_figure(figure: Figure, folder: Path) -> list[Path]:
+    """Write `<folder>/<figure.name>.png` and `.pdf`."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # a reader's own matplotlibrc must not change the bytes
+        matplotlib.rcParams.update(_SETTINGS)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        canvas = _drawn(figure)
+        paths = []
+        for ending, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None, "Title": figure.title})):
+            buffer = io.BytesIO()
+            canvas.savefig(buffer, format=ending, dpi=DOTS_PER_INCH, metadata=metadata)
+            path = Path(folder) / f"{figure.name}.{ending}"
+            write_atomically(path, buffer.getvalue())
+            paths.append(path)
+    return paths
+
+
+def _drawn(figure: Figure) -> Canvas:
+    rows = math.ceil(len(figure.panels) / COLUMNS) or 1
+    columns = math.ceil(len(figure.panels) / rows) or 1  # five panels are three and two, not four and one
+    sizes = [_panel_size(panel, len(figure.panels)) for panel in figure.panels]
+    widths = [max((size[0] for size in sizes[column::columns]), default=4.0) for column in range(columns)]
+    in_rows = [sizes[row * columns : (row + 1) * columns] for row in range(rows)]
+    heights = [max((size[1] for size in row), default=1.0) for row in in_rows]
+    styled = appearance.styles(figure)
+    handles = [_handle(style) for style in styled.values()]
+    # Captions of a legend may be whole sentences: as many columns as the longest leaves room for.
+    labels = ["\n".join(textwrap.wrap(style.name, max(20, int(sum(widths) / _CHARACTER) - 8))) for style in styled.values()]
+    longest = max((len(line) for label in labels for line in label.splitlines()), default=0) * _CHARACTER + 0.65
+    legend_columns = max(1, min(len(labels), int(sum(widths) / longest)))
+    legend_lines = sum(
+        max((label.count("\n") + 1 for label in labels[place : place + legend_columns]), default=0)
+        for place in range(0, len(labels), legend_columns)
+    )
+    title = _wrapped(figure.title, sum(widths), 1.25)
+    height = sum(heights) + 0.18 * legend_lines + 0.2 * (title.count("\n") + 1) + 0.1
+    canvas = Canvas(figsize=(sum(widths), height), layout="constrained")
+    FigureCanvasAgg(canvas)
+    canvas.suptitle(title, fontsize=11, fontweight="bold")
+    grid = canvas.add_gridspec(rows, columns, width_ratios=widths, height_ratios=heights)
+    for place, panel in enumerate(figure.panels):
+        axes = canvas.add_subplot(grid[place // columns, place % columns])
+        axes.set_title(_wrapped(panel.title, widths[place % columns] - 0.7, 1.1))
+        axes.set_xlabel(_wrapped(panel.x_label, widths[place % columns] - 0.5))
+        axes.set_ylabel(_wrapped(panel.y_label, heights[place // columns] - 0.4))
+        heat_map = appearance.heat_map_of(panel)
+        if heat_map is not None:
+            _draw_heat_map(canvas, axes, heat_map)
+        else:
+            _draw_marks(axes, panel, styled)
+    if handles:
+        canvas.legend(handles, [_plain(label) for label in labels], loc="outside lower center", ncols=legend_columns)
+    return canvas
+
+
+def _panel_size(panel: Panel, panels: int) -> tuple[float, float]:
+    """Inches; a heat map gets as many as its numbers need."""
+    heat_map = appearance.heat_map_of(panel)
+    if heat_map is None:
+        return (4.8, 3.2) if panels == 1 else (3.2, 2.7)
+    rows, columns = heat_map.value.shape
+    return max(3.2, 0.5 * columns + 1.7), max(2.7, 0.3 * rows + 1.0)
+
+
+def _draw_marks(axes: Axes, panel: Panel, styled: dict[tuple[str, Role], Style]) -> None:
+    x_scale, y_scale = appearance.scales(panel)
+    for axis, scale in ((axes.set_xscale, x_scale), (axes.set_yscale, y_scale)):
+        if scale == "log":
+            axis("log")
+    histograms = [mark for mark in panel.marks if isinstance(mark, Histogram)]
+    floor = appearance.baseline(panel)
+    for place, histogram in enumerate(histograms):
+        style, edges = styled[histogram.label, "measured"], appearance.bin_edges(histogram, panel)
+        _draw_histogram(axes, histogram, edges, style, (place + 1) / (len(histograms) + 1), floor)
+    for layer, line in enumerate(appearance.in_drawing_order(panel)):
+        style = styled[line.label, line.role]
+        curve = appearance.visible(line, panel)
+        if curve.low is not None and curve.high is not None:
+            axes.fill_between(
+                curve.x, curve.low, curve.high, color=style.colour, alpha=BAND_OPACITY, linewidth=0, zorder=2 + layer / 1000
+            )
+        single = np.isfinite(curve.x * curve.y).sum() == 1  # one point makes no stroke
+        axes.plot(
+            curve.x, curve.y, color=style.colour, linestyle=_linestyle(style), linewidth=style.width,
+            marker="o" if single else None, markersize=4, zorder=3 + layer / 1000,
+        )  # fmt: skip
+    if histograms and y_scale == "linear" and all(np.nanmin(histogram.share, initial=0) >= 0 for histogram in histograms):
+        axes.set_ylim(bottom=0)
+
+
+def _draw_histogram(axes: Axes, histogram: Histogram, edges: np.ndarray, style: Style, across: float, floor: float) -> None:
+    """One histogram; its intervals stand at a share `across` of every bin."""
+    share = np.asarray(histogram.share, float)
+    share = np.maximum(share, floor) if floor else share
+    axes.stairs(share, edges, baseline=floor, fill=True, facecolor=style.colour, alpha=0.13, linewidth=0)
+    if style.hatch:
+        axes.stairs(share, edges, baseline=floor, fill=True, facecolor="none", edgecolor=style.colour, hatch=style.hatch,
+                    alpha=0.55, linewidth=0)  # fmt: skip
+    axes.stairs(share, edges, baseline=floor, color=style.colour, linewidth=1.5,
+                linestyle=_linestyle(style), zorder=3)  # fmt: skip
+    if histogram.low is not None and histogram.high is not None:
+        # Side by side inside of the bin: the intervals of overlaid histograms must not hide one another.
+        middles = edges[:-1] + np.diff(edges) * across
+        low, high = (np.maximum(np.asarray(end, float), floor) for end in (histogram.low, histogram.high))
+        axes.vlines(middles, low, high, color=style.colour, linewidth=2.4, alpha=0.9, zorder=4)
+
+
+def _draw_heat_map(canvas: Canvas, axes: Axes, heat_map: HeatMap) -> None:
+    values = np.asarray(heat_map.value, float)
+    rows, columns = values.shape
+    scale = appearance.heat_scale(heat_map)
+    norm = (LogNorm if scale.scale == "log" else Normalize)(scale.low, scale.high)
+    shades = np.array([[scale.place(value) for value in row] for row in values])
+    mesh = axes.pcolormesh(
+        np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5, np.ma.masked_where(np.isnan(shades), values),
+        norm=norm, cmap=HEAT_MAP, edgecolors="white", linewidth=0.8,
+    )  # fmt: skip
+    for (row, column), shade in np.ndenumerate(shades):
+        value = float(values[row, column])
+        ink = "#FFFFFF" if shade < 0.5 else "#000000"
+        background: dict[str, Any] = {}
+        if np.isnan(shade):
+            corner = (column - 0.5, row - 0.5)
+            axes.add_patch(Rectangle(corner, 1, 1, facecolor=MISSING, edgecolor="#999999", hatch="////", linewidth=0.8))
+            ink, background = "#333333", {"bbox": {"facecolor": MISSING, "edgecolor": "none", "pad": 1.2}}
+        axes.text(column, row, number(value), ha="center", va="center", fontsize=7, color=ink, **background)
+    axes.grid(visible=False)
+    axes.set_xticks(range(columns), [_plain(label) for label in ticks(list(heat_map.x))])
+    axes.set_yticks(range(rows), [_plain(label) for label in ticks(list(heat_map.y))])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    bar = canvas.colorbar(mesh, ax=axes, aspect=24, pad=0.02)
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    bar.set_label(_wrapped(heat_map.label, 2.4))
+
+
+def _handle(style: Style) -> Line2D | Patch:
+    linestyle = _linestyle(style)
+    if style.filled:
+        face = (*to_rgb(style.colour), 0.15)
+        return Patch(facecolor=face, edgecolor=style.colour, hatch=style.hatch, linestyle=linestyle, linewidth=1.3)
+    return Line2D([], [], color=style.colour, linestyle=linestyle, linewidth=style.width)
+
+
+def _linestyle(style: Style) -> Any:
+    return (0, style.dash) if style.dash else "solid"
+
+
+def _wrapped(text: str, inches: float, size: float = 1.0) -> str:
+    """Broken into lines that fit so many inches at so many times the usual letter size."""
+    return _plain("\n".join(textwrap.wrap(text, max(12, int(inches / (_CHARACTER * size))), break_on_hyphens=False)))
+
+
+def _plain(text: str) -> str:
+    """Labels are plain text: a dollar sign starts no formula."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,112 @@
+"""The page's charts: valid, light, and styled as the drawn figures are."""
+
+import csv
+import io
+import json
+import math
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pytest
+import vl_convert
+
+from saccade.core.figure import Figure, HeatMap, Histogram, Line, Panel
+from saccade.report import appearance
+from saccade.report.charts import POINTS, chart
+
+
+def layers(specification: dict[str, Any]) -> list[dict[str, Any]]:
+    """All layers, each with its rows."""
+    return [
+        layer | {"rows": list(csv.DictReader(io.StringIO(specification["datasets"][layer["data"]["name"]])))}
+        for panel in specification["concat"]
+        for layer in panel["layer"]
+    ]
+
+
+def mark(layer: dict[str, Any]) -> str:
+    return layer["mark"]["type"]
+
+
+def rows(layer: dict[str, Any]) -> list[dict[str, str]]:
+    return layer["rows"]
+
+
+def test_every_chart_compiles_and_has_tooltips(figures):
+    for figure in figures:
+        specification = chart(figure)
+        alt.ConcatChart.from_dict(specification)  # against the schema
+        svg = vl_convert.vegalite_to_svg(specification)
+        assert svg.count("mark-line") + svg.count("mark-rect") > 0
+        assert all("tooltip" in layer["encoding"] for layer in layers(specification))
+
+
+def test_lines_are_thinned_and_rounded(figures):
+    long = np.linspace(0, 1, 5001) / 3
+    figure = Figure("f", "t", "", (Panel("p", "x", "y", (Line("l", long, long),)),))
+    (line,) = [layer for layer in layers(chart(figure)) if mark(layer) == "line"]
+    found = rows(line)
+    assert 100 < len(found) <= POINTS
+    assert (found[0]["x"], found[-1]["x"]) == ("0", "0.33333")
+    assert len(rows(next(layer for layer in layers(chart(figure, 50)) if mark(layer) == "line"))) <= 50
+
+
+def test_thinning_keeps_the_early_decades_of_a_logarithmic_axis():
+    steps = np.arange(1.0, 10001)
+    figure = Figure("f", "t", "", (Panel("p", "x", "y", (Line("l", steps, steps),), "log"),))
+    (line,) = [layer for layer in layers(chart(figure)) if mark(layer) == "line"]
+    assert len(rows(line)) <= POINTS
+    assert sum(float(row["x"]) < 100 for row in rows(line)) > 20
+
+
+def test_nan_rows_are_dropped():
+    values = np.array([1.0, np.nan, 3.0, np.inf])
+    figure = Figure("f", "t", "", (Panel("p", "x", "y", (Line("l", np.arange(4.0), values),)),))
+    (line,) = [layer for layer in layers(chart(figure)) if mark(layer) == "line"]
+    assert [row["y"] for row in rows(line)] == ["1", "3"]
+    assert "NaN" not in json.dumps(chart(figure))
+
+
+def test_colours_and_dashes_are_those_of_the_drawing(figures):
+    styles = list(appearance.styles(figures[0]).values())
+    line = next(layer for layer in layers(chart(figures[0])) if mark(layer) == "line")
+    colour, dash = line["encoding"]["color"]["scale"], line["encoding"]["strokeDash"]["scale"]
+    assert colour["domain"] == dash["domain"] == [style.name for style in styles]
+    assert colour["range"] == [style.colour for style in styles]
+    assert dash["range"] == [list(style.dash) or [1, 0] for style in styles]
+
+
+def test_theory_is_drawn_last(figures):
+    line = next(layer for layer in layers(chart(figures[0])) if mark(layer) == "line")
+    assert rows(line)[-1]["n"] == "theory, equation 7"
+
+
+def test_heat_map_has_its_numbers_and_says_where_there_are_none(figures):
+    found = [row["t"] for layer in layers(chart(figures[2])) if mark(layer) == "text" for row in rows(layer)]
+    assert len(found) == 24
+    assert found.count("n/a") == 1
+    assert math.isclose(sum(text not in ("n/a", "0") for text in found), 22)
+
+
+def test_panels_wrap_to_the_width_of_the_page(figures):
+    def width_of(count: int) -> float:
+        svg = vl_convert.vegalite_to_svg(chart(Figure("f", "t", "", (figures[0].panels[0],) * count)))
+        return float(svg.split('width="')[1].split('"')[0])
+
+    assert all(width_of(count) <= 1130 for count in (2, 3))
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+@pytest.mark.parametrize("value", [np.nan, 0.0, -1.0, 2.0, np.inf])
+def test_empty_constant_and_negative_data_are_drawn_too(scale, value):
+    flat = np.full(4, value)
+    panels = (
+        Panel("lines", "x", "y", (Line("l", np.arange(4.0), flat, flat, flat),), scale, scale),
+        Panel("bars", "x", "y", (Histogram("h", np.arange(5.0), flat, flat, flat),), scale, scale),
+        Panel("cells", "x", "y", (HeatMap("m", np.arange(2), np.array(["a", "b"]), flat.reshape(2, 2), scale),)),
+        Panel("nothing", "x", "y", (), scale, scale),
+    )
+    specification = chart(Figure("edge", "Edge", "", panels))
+    assert "NaN" not in json.dumps(specification)
+    assert "<svg" in vl_convert.vegalite_to_svg(specification)

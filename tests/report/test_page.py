@@ -1,0 +1,130 @@
+"""The page: one offline file with everything on it, escaped, that a browser draws."""
+
+import dataclasses
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from saccade.core.errors import FileError
+from saccade.core.figure import Figure, Line, Panel
+from saccade.report.page import LIMIT, render_page, write_page
+
+
+@pytest.fixture(scope="module")
+def page(entries) -> str:
+    return render_page(entries)
+
+
+def own(page: str) -> str:
+    """The page without the inlined libraries."""
+    return re.sub(r"<script>\(function \(\) \{.*?\n\}\)\(\);</script>", "", page, flags=re.DOTALL)
+
+
+def test_nothing_is_fetched_and_the_page_is_light(page):
+    assert len(page.encode()) < LIMIT
+    assert not re.search(r"(src|href|srcset|action)\s*=\s*[\"']?\s*(https?:)?//", page)
+    assert not re.search(r"@import|url\(|<link(?! rel=\"icon\" href=\"data:,\")|<iframe|<img", own(page))
+    assert "http" not in own(page)
+
+
+def test_the_libraries_are_inlined_once_and_end_where_they_should(page):
+    assert page.count("(function () {\n") == 1
+    scripts = re.findall(r"<script\b[^>]*>(.*?)</script>", page, flags=re.DOTALL)
+    assert len(scripts) == 2 + 6, "libraries, the drawing, and three figures of two records"
+
+
+def test_the_ledger_comes_first_and_has_every_claim(page):
+    text = own(page)
+    assert text.index('id="ledger"') < text.index('class="study"')
+    ledger = text[text.index('id="ledger"') : text.index('class="study"')]
+    assert len(re.findall(r'<td class="id">', ledger)) == 13
+    for wanted in ("Lu 2021, Theorem 1", "0.011 [0.0104, 0.0116]", "bound: &lt;= 0.02", "✓", "✗", "the text leaves out"):
+        assert wanted in ledger
+    assert ledger.count("expected: holds") == 9
+    assert "4 of 5" in ledger
+
+
+def test_rows_link_to_what_exists(page):
+    targets = re.findall(r'href="#([^"]+)"', own(page))
+    places = re.findall(r'\bid="([^"]+)"', own(page))
+    assert len(places) == len(set(places))
+    assert targets
+    assert set(targets) <= set(places)
+
+
+def test_records_of_two_presets_are_told_apart(page, study, record):
+    assert 'id="example-quick"' in page
+    assert 'id="example-paper"' in page
+    same = render_page([(study, record), (study, record)])
+    assert 'id="example-quick--2"' in same
+
+
+def test_text_is_escaped(page):
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in page
+    assert "not &lt;stated&gt;" in page
+    assert "<b>scores" not in page
+
+
+def test_a_study_has_its_facts(page):
+    text = own(page)
+    for wanted in (
+        "Lu, Example and Other 2021", "CPU, 2 cores", "float32", "7.2 s", "jax", "optimiser.momentum", "1, 2.5",
+        "wild: 1 of 5 members diverged (seed 3 at step 40)", "batch size", "twice the standard error",
+        "growth of the score (Theorem 1)", "rate (3 values), variance (7 values)",
+    ):  # fmt: skip
+        assert wanted in text, wanted
+
+
+def test_a_sweep_has_its_map(page):
+    (found,) = re.findall(r'<table class="map">.*?</table>', page, flags=re.DOTALL)
+    assert len(re.findall(r"<td ", found)) == 21
+    assert "holds in 4, fails in 17, undetermined in 0 of 21 cells" in page
+
+
+def test_a_page_without_figures_needs_no_libraries(swept_study, line_swept_record):
+    page = render_page([(swept_study, line_swept_record)])
+    assert len(page) < 40_000
+    assert "✗ fails" in page
+
+
+def test_many_records_still_make_a_light_page(study, record):
+    x = np.random.default_rng(0).random(400)
+    panel = Panel("p", "x", "y", tuple(Line(f"line {place}", x, x, x, x) for place in range(8)))
+    heavy = dataclasses.replace(study, figures=lambda record: [Figure("f", "t", "", (panel,) * 6)] * 3)
+    assert len(render_page([(heavy, record)] * 4).encode()) < LIMIT
+
+
+def test_the_page_is_the_same_twice(entries, tmp_path):
+    write_page(entries, tmp_path / "deep" / "a.html")
+    write_page(entries, tmp_path / "b.html")
+    assert (tmp_path / "deep" / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_a_page_that_cannot_be_written_is_one_error(tmp_path):
+    with pytest.raises(FileError, match="cannot write"):
+        write_page([], tmp_path)
+
+
+@pytest.mark.browser
+def test_a_browser_draws_every_chart_from_the_file_alone(entries, tmp_path):
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no Chromium on this machine")
+    write_page(entries, tmp_path / "report.html")
+    done = subprocess.run(
+        [
+            browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000", "--dump-dom",
+            (tmp_path / "report.html").as_uri(),
+        ],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert 'data-charts="drawn"' in done.stdout
+    assert "chart-error" not in re.sub(r"<style>.*?</style>|<script.*?</script>", "", done.stdout, flags=re.DOTALL)
+    drawn = re.findall(r'<div class="chart[^"]*"[^>]*>.*?<svg', done.stdout, flags=re.DOTALL)
+    assert len(drawn) == 6

@@ -1,0 +1,176 @@
+"""What the terminal shows, wide or narrow, with and without Unicode."""
+
+import dataclasses
+import io
+import itertools
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from saccade.core.claim import Finding, Judgement, Verdict
+from saccade.core.lab import Progress
+from saccade.report.judged import verdict_maps
+from saccade.report.ledger import ledger_rows
+from saccade.report.terminal import (
+    Badge,
+    ProgressDisplay,
+    Words,
+    encodable,
+    ledger_table,
+    print_to_terminal,
+    study_list,
+    sweep_tables,
+    verdict_table,
+)
+
+
+def drawn(*renderables, width: int = 80, encoding: str = "utf-8") -> str:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(file=stream, width=width)
+    for renderable in renderables:
+        console.print(renderable)
+    stream.flush()
+    return stream.buffer.getvalue().decode(encoding)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_verdict_table_at_80_columns(study, record):
+    text = drawn(verdict_table(study, record, study.judge(record)))
+    assert max(map(len, text.splitlines())) <= 80
+    for wanted in (
+        "A-10", "0.011 [0.0104, 0.0116]", "<= 0.02", "✓ holds", "✗ fails", "? undetermined", "expected:", "premise not met",
+        "diverged",
+    ):  # fmt: skip
+        assert wanted in text, wanted
+
+
+def test_markup_in_a_statement_is_text(study, record):
+    claims = (dataclasses.replace(study.claims[0], statement="[red]plain[/nonsense]"),)
+    study = dataclasses.replace(study, claims=claims)
+    assert "[red]plain[/nonsense]" in drawn(verdict_table(study, record, study.judge(record)), width=120)
+
+
+def test_sweep_maps(swept_study, swept_record, line_swept_record, study, record):
+    text = drawn(*sweep_tables(swept_study, swept_record, swept_study.judge(swept_record)))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "rate (down) and variance (across)" in text
+    assert text.count("✓") == 4
+    assert text.count("✗") == 17
+    line = drawn(*sweep_tables(swept_study, line_swept_record, swept_study.judge(line_swept_record)))
+    assert "0.011 [0.0104, 0.0116]" in line
+    assert "B-1: rate" in line
+    assert sweep_tables(study, record, study.judge(record)) == []
+
+
+def test_three_sweeps_are_sliced():
+    finding = Finding("error", "<= 1", "holds", 0.5, 0.4, 0.6, 5)
+    cells: tuple[tuple[dict[str, float], Verdict, tuple[Finding, ...]], ...] = tuple(
+        ({"a": float(a), "b": float(b), "c": float(c)}, "holds", (dataclasses.replace(finding, value=100 * a + 10 * b + c),))
+        for a, b, c in itertools.product(range(2), range(3), range(2))
+    )
+    maps = verdict_maps(Judgement("C-1", "holds", "holds", (finding,), cells=cells))
+    assert [one.where for one in maps] == ["c = 0", "c = 1"]
+    assert [[cell[1][0].value for cell in row] for row in maps[1].cells] == [[1, 11, 21], [101, 111, 121]]
+
+
+def test_ledger_table(entries):
+    text = drawn(ledger_table(ledger_rows(entries)))
+    assert max(map(len, text.splitlines())) <= 80
+    for wanted in ("A-10", "example", "paper", "✗ fails", "as expected", "expected:", "? undetermined"):
+        assert wanted in text
+
+
+def test_printing_goes_to_stdout(capsys):
+    print_to_terminal(Words("one"), Badge("fails"))
+    captured = capsys.readouterr()
+    assert captured.out == "one\n✗ fails\n"
+    assert captured.err == ""
+
+
+def test_study_list(study, swept_study):
+    text = drawn(study_list([study, swept_study]))
+    assert max(map(len, text.splitlines())) <= 80
+    for wanted in ("example", "swept", "Score and norm grow together", "quick", "paper", "A-10"):
+        assert wanted in text
+
+
+def test_letters_that_the_terminal_lacks_are_replaced(study, record):
+    claims = (dataclasses.replace(study.claims[0], statement="λ ≤ 1 … always"),)
+    study = dataclasses.replace(study, claims=claims)
+    text = drawn(verdict_table(study, record, study.judge(record)), study_list([study]), encoding="ascii")
+    assert "? <= 1 ... always" in text
+    assert "+ holds" in text
+    assert encodable("λ", "utf-8") == "λ"
+
+
+def test_a_process_with_ascii_output_does_not_crash():
+    program = (
+        "from rich.console import Console; from saccade.report.terminal import Badge, ProgressDisplay, Words\n"
+        "from saccade.core.lab import Progress\n"
+        "Console().print(Badge('holds'), Words('λ'))\n"
+        "with ProgressDisplay() as display: display(Progress('λ', 5, 5, 0.1, 0, 3, None, True))\n"
+    )
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, timeout=120, check=True)
+    assert b"+ holds" in done.stdout
+    assert b"?: 5 of 5 steps" in done.stderr
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def lines_of(*steps: tuple[float, Progress]) -> list[str]:
+    clock, stream = Clock(), io.StringIO()
+    with ProgressDisplay(Console(file=stream, width=80), clock) as display:
+        for now, progress in steps:
+            clock.now = now
+            display(progress)
+    return stream.getvalue().splitlines()
+
+
+def test_plain_progress_is_sparse():
+    steps = [(second / 2, Progress("sen FC", second * 10, 5000, 0.5, 0, 5, 60.0)) for second in range(1, 60)]
+    lines = lines_of(*steps, (30.2, Progress("sen FC", 5000, 5000, 0.028, 0, 5, None, finished=True)))
+    assert lines == [
+        "sen FC: 200 of 5000 steps, loss 0.5, 60.0 s left",
+        "sen FC: 400 of 5000 steps, loss 0.5, 60.0 s left",
+        "sen FC: 5000 of 5000 steps, loss 0.028, 30.2 s",
+    ]
+
+
+def test_plain_progress_says_cache_waiting_and_divergence():
+    waiting = Progress("a", 0, 50, math.nan, 0, 5, None, note="another process is training this; waiting for it")
+    lines = lines_of(
+        (1.0, waiting),
+        (2.0, waiting),
+        (3.0, Progress("a", 50, 50, math.nan, 0, 5, None, finished=True, note="from the cache")),
+        (5.5, Progress("b", 50, 50, 0.1, 2, 5, None, finished=True)),
+    )
+    assert lines == [
+        "a: 0 of 50 steps, another process is training this; waiting for it",
+        "a: 50 of 50 steps, from the cache",
+        "b: 50 of 50 steps, loss 0.1, 2 of 5 members diverged, 2.5 s",
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_live_progress(encoding):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(file=stream, force_terminal=True, width=80, height=24, color_system=None)
+    with ProgressDisplay(console) as display:
+        display(Progress("sen FC", 100, 5000, 0.5, 0, 20, 12.0))
+        display(Progress("sen FC", 5000, 5000, 0.028, 1, 20, None, finished=True))
+        display(Progress("sen FC", 0, 0, math.nan, 0, 20, None, finished=True, note="from the cache"))
+    stream.flush()
+    text = stream.buffer.getvalue().decode(encoding)  # pyright: ignore[reportAttributeAccessIssue]
+    assert "5000/5000" in text
+    assert "loss 0.028" in text
+    assert "1/20 diverged" in text
+    assert "from the cache" in text
