@@ -1,4 +1,4 @@
-"""The compiled heart of training: members side by side, one loop, one dispatch a recorded step.
+"""The compiled heart of training: members side by side, one loop, one dispatch for many recorded steps.
 
 An ensemble is a list of members (seed, swept values). Everything here is a pure function of the members' keys and
 values; the member axis is mapped (`vmap`) and split over the local devices (`shard_map`). Nothing crosses it, so a
@@ -26,6 +26,9 @@ PURPOSES = ("init", "data", "order", "evaluation")
 """Each has its own key, so that changing one never moves another."""
 
 NOT_DIVERGED = -1
+
+PIECES = 32
+"""Recorded steps in one dispatch, at the most."""
 
 
 def purpose_key(seed: Any, purpose: str) -> Array:
@@ -104,6 +107,11 @@ class Engine:
         missing = -self.count % len(self.devices)
         return jax.tree.map(lambda leaf: np.concatenate([leaf, np.repeat(leaf[-1:], missing, 0)]), self.members)
 
+    @cached_property
+    def _placed(self) -> Members:
+        """The padded members, on the devices."""
+        return self.put(self._padded)
+
     def _over_members(
         self, function: Callable[..., Any], mapped: int, shared: int = 0, donate: tuple[int, ...] = (), once: bool = False
     ):
@@ -147,9 +155,9 @@ class Engine:
             test = task.sample(purpose_key(member.seed, "evaluation"), task.test_size)
             return training_set(task, member.seed), test
 
-        train, test = self._over_members(draw, 1, once=True)(self.put(self._padded))
+        train, test = self._over_members(draw, 1, once=True)(self._placed)
         if self.batch_size is None:
-            train = self.put(self.model.prepare(self.task, jax.tree.map(np.asarray, train)))
+            train, test = (self.put(self.model.prepare(self.task, jax.tree.map(np.asarray, part))) for part in (train, test))
         elif self.batch_size > train.labels.shape[1]:
             size = train.labels.shape[1]
             raise ConfigError(f"batch_size: got {self.batch_size}, allowed: at most the {size} training examples")
@@ -168,7 +176,7 @@ class Engine:
         return Carry(learned, still, state, order, jnp.asarray(NOT_DIVERGED, jnp.int32))
 
     def start(self) -> Carry:
-        return self._over_members(self._start, 1, once=True)(self.put(self._padded))
+        return self._over_members(self._start, 1, once=True)(self._placed)
 
     def shapes(self) -> Carry:
         """Shapes and dtypes of the carry, without computing it: what a saved state must fit."""
@@ -247,29 +255,59 @@ class Engine:
 
     @cached_property
     def _advance(self):
-        def advance(carry: Carry, member: Members, train: Batch, first: Int[Array, ""], steps: Int[Array, ""]) -> Carry:
-            if isinstance(self.optimiser, GradientFlow):
-                return self._flow(carry, member, train, first, steps)
-            move = lambda index, moving: self._step(moving, member, train, index)  # noqa: E731
-            return jax.lax.fori_loop(first, first + steps, move, carry)
+        def advance(
+            carry: Carry, member: Members, train: Batch, test: Batch, first: Array, counts: Array, recorded: Array, pieces: Array
+        ) -> tuple[Carry, dict[str, Array]]:
+            def measure(moving: Carry) -> dict[str, Array]:
+                return self._measured(moving, member, train, test, probes=self.probes)
 
-        return self._over_members(advance, 3, 2, donate=(0,))
+            def piece(index: Array, state: tuple[Carry, Array, Array, Any]) -> tuple[Carry, Array, Array, Any]:
+                moving, step, slot, rows = state
+                count = counts[index]
+                if isinstance(self.optimiser, GradientFlow):
+                    moving = jax.lax.cond(
+                        count > 0, lambda: self._flow(moving, member, train, step, count), lambda: moving
+                    )
+                else:
+                    move = lambda at, going: self._step(going, member, train, at)  # noqa: E731
+                    moving = jax.lax.fori_loop(step, step + count, move, moving)
+                # Counts and flags are the same for all members, so this stays a real branch under vmap.
+                rows = jax.lax.cond(
+                    recorded[index],
+                    lambda: jax.tree.map(lambda row, value: row.at[slot].set(value), rows, measure(moving)),
+                    lambda: rows,
+                )
+                return moving, step + count, slot + recorded[index], rows
 
-    def advance(self, carry: Carry, first: int, steps: int) -> Carry:
-        """Move every member by some steps. The count is an argument of the compiled loop: it never recompiles."""
-        if steps == 0:
-            return carry
-        members = self.put(self._padded)
-        return self._advance(carry, members, self.data[0], jnp.asarray(first), jnp.asarray(steps))
+            shapes = jax.eval_shape(measure, carry)
+            rows = jax.tree.map(lambda shape: jnp.zeros((counts.shape[0], *shape.shape), shape.dtype), shapes)
+            start = (carry, first, jnp.zeros_like(first), rows)
+            moved, _, _, rows = jax.lax.fori_loop(0, pieces, piece, start)
+            return moved, rows
+
+        return self._over_members(advance, 4, 4, donate=(0,))
+
+    def advance(self, carry: Carry, first: int, counts: Sequence[int], recorded: Sequence[bool]) -> tuple[Carry, dict[str, Array]]:
+        """Move every member piece by piece, and measure the probes after each piece that is to be recorded.
+
+        One dispatch for up to `PIECES` pieces; lengths are arguments of the compiled program, so they never recompile.
+        The measurements come with dims member, slot (the first slots are filled, in order), then the probe's own.
+        """
+        pieces = len(counts)
+        if not 0 < pieces <= PIECES or len(recorded) != pieces:
+            raise ValueError(f"between 1 and {PIECES} pieces with a flag each, got {pieces} and {len(recorded)}")
+        padding = PIECES - pieces
+        train, test = self.data
+        return self._advance(
+            carry, self._placed, train, test, jnp.asarray(first), jnp.asarray([*counts, *[0] * padding]),
+            jnp.asarray([*recorded, *[False] * padding]).astype(int), jnp.asarray(pieces),
+        )  # fmt: skip
+
+    def steps(self, carry: Carry, first: int, count: int) -> Carry:
+        """Move every member by some steps, without measuring."""
+        return self.advance(carry, first, [count], [False])[0]
 
     # -- measuring ----------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _measure(self):
-        return {
-            which: self._over_members(partial(self._measured, probes=probes), 4)
-            for which, probes in (("probes", self.probes), ("snapshots", self.snapshots))
-        }
 
     def _measured(self, carry: Carry, member: Members, train: Batch, test: Batch, *, probes: Sequence[AbstractProbe]):
         task, _, _ = self._filled(member)
@@ -280,10 +318,14 @@ class Engine:
             measured |= probe(moment)
         return measured
 
-    def measure(self, carry: Carry, which: str = "probes") -> dict[str, Array]:
-        """Every probe of every member; 'loss' and 'diverged_at' are always among them."""
+    @cached_property
+    def _snapshot(self):
+        return self._over_members(partial(self._measured, probes=self.snapshots), 4, once=True)
+
+    def snapshot(self, carry: Carry) -> dict[str, Array]:
+        """Every snapshot probe of every member; 'loss' and 'diverged_at' are always among them."""
         train, test = self.data
-        return self._measure[which](carry, self.put(self._padded), train, test)
+        return self._snapshot(carry, self._placed, train, test)
 
 
 def _chosen(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:

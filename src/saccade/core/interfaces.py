@@ -71,7 +71,7 @@ class AbstractModelConfig(ABC):
     def build(self, task: Any, key: PRNGKeyArray) -> AbstractModel: ...
 
     def prepare(self, task: Any, batches: Batch) -> Batch:
-        """Index the members' whole training sets once, before full-batch training (leading dim: member)."""
+        """Index the members' whole data sets once, before full-batch training (leading dim: member)."""
         del task
         return batches
 
@@ -90,16 +90,23 @@ class Moment:
     ):
         self.task, self.model, self.train, self.test = task, model, train, test
         self._loss, self._build = loss, build
+        self._known: dict[Any, Any] = {}
+
+    def once(self, function: Callable[["Moment"], Any]) -> Any:
+        """What a function of this moment gives, computed for the first probe that asks and kept for the others."""
+        if function not in self._known:
+            self._known[function] = function(self)
+        return self._known[function]
 
     @cached_property
     def _value_and_gradient(self) -> tuple[Float[Array, ""], Any]:
         moving, still = eqx.partition(self.model, eqx.is_inexact_array)
         return jax.value_and_grad(lambda part: self._loss(eqx.combine(part, still), self.train))(moving)
 
-    @cached_property
+    @property
     def loss(self) -> Float[Array, ""]:
-        """Training loss."""
-        return self._loss(self.model, self.train)
+        """Training loss. (Its gradient comes along, and is dropped by the compiler if no probe wants it.)"""
+        return self._value_and_gradient[0]
 
     @property
     def gradient(self) -> Any:

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 import saccade
-from saccade.core.engine import NOT_DIVERGED, Engine, Loss, Members, cross_entropy
+from saccade.core.engine import NOT_DIVERGED, PIECES, Engine, Loss, Members, cross_entropy
 from saccade.core.errors import ConfigError, FileError, InterruptedTrainingError
 from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask, Variable
 from saccade.core.optimiser import AbstractOptimiser, GradientFlow
@@ -42,7 +42,7 @@ ALWAYS = {
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a training is; handed to `Lab.progress` about twice a second."""
+    """How far a training is; handed to `Lab.progress` several times a second."""
 
     name: str
     step: int
@@ -89,7 +89,7 @@ class Lab:
     precision: Precision = "float32"
     """float32 for training, float64 for closed-form checks."""
     progress: Callable[[Progress], None] | None = None
-    """Called about twice a second while training."""
+    """Called several times a second while training."""
     state_interval: float = 10.0
     """Seconds between two states on disk."""
     fresh: bool = False
@@ -227,14 +227,11 @@ class _Run:
     def _trained(self, header: dict[str, Any], saved: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], float]:
         engine = self.engine
         measured = _Measured(engine, saved)
-        if header:
-            carry, step = engine.put(_restored(engine, saved)), int(header["step"])
-        else:
-            carry, step = engine.start(), 0
-        begun = last_state = last_word = time.monotonic()
+        carry, step = (engine.put(_restored(engine, saved)), int(header["step"])) if header else (engine.start(), 0)
+        begun = last_state = time.monotonic()
         before, first_step = float(header.get("seconds", 0.0)), step
-        piece = 1
-        targets = [int(target) for target in self.recorded if target > step]
+        targets = [int(target) for target in self.recorded if target > step or not header]
+        length = 1
 
         def state(finished: bool) -> dict[str, np.ndarray]:
             arrays = measured.arrays() | _leaves(carry)
@@ -244,39 +241,48 @@ class _Run:
 
         with _polite_interrupt() as stop:
             if not header:
-                measured.add("snapshots", engine.measure(carry, "snapshots"))
-                measured.add("probes", engine.measure(carry))
-            for target in targets:
-                while step < target:
-                    flow = isinstance(engine.optimiser, GradientFlow)
-                    # Pieces keep the hand on the wheel; only the flow's numbers depend on where they end.
-                    count = target - step if flow else min(piece, target - step)
-                    started = time.monotonic()
-                    carry = engine.advance(carry, step, count)
-                    step += count
-                    if step == target:
-                        measured.add("probes", engine.measure(carry))
-                    if count == piece or flow or time.monotonic() - last_word > 0.5:
-                        jax.block_until_ready(carry.diverged)
-                    now = time.monotonic()
-                    if count == piece and not flow:
-                        piece = _next_piece(piece, now - started)
-                    if now - last_word > 0.5:
-                        last_word = now
-                        left = (now - begun) / max(step - first_step, 1) * (self.steps - step)
-                        self._say(step, measured=measured, seconds_left=left)
-                    if stop.is_set() and step < self.steps:
-                        state(finished=False)
-                        raise InterruptedTrainingError(
-                            f"stopped {self.name} at step {step} of {self.steps}; the same command goes on from there"
-                        )
-                    if now - last_state > self.lab.state_interval and step < self.steps:
-                        last_state = now
-                        state(finished=False)
-            measured.add("snapshots", engine.measure(carry, "snapshots"))
+                measured.add("snapshots", engine.snapshot(carry))
+            while targets:
+                started = time.monotonic()
+                counts, recorded = self._pieces(step, targets, length)
+                carry, rows = engine.advance(carry, step, counts, recorded)
+                measured.add_rows("probes", rows, sum(recorded))
+                step += sum(counts)
+                now = time.monotonic()
+                length = _next_length(length, now - started)
+                left = (now - begun) / max(step - first_step, 1) * (self.steps - step)
+                self._say(step, measured=measured, seconds_left=left)
+                if targets and stop.is_set():
+                    state(finished=False)
+                    raise InterruptedTrainingError(
+                        f"stopped {self.name} at step {step} of {self.steps}; the same command goes on from there"
+                    )
+                if targets and now - last_state > self.lab.state_interval:
+                    last_state = now
+                    state(finished=False)
+            measured.add("snapshots", engine.snapshot(carry))
         arrays = state(finished=True)
         self._say(self.steps, measured=measured, finished=True)
         return arrays, before + time.monotonic() - begun
+
+    def _pieces(self, step: int, targets: list[int], length: int) -> tuple[list[int], list[bool]]:
+        """The pieces of one dispatch, of about `length` steps together; takes the targets that they reach.
+
+        Where pieces end changes no number of a stepper. It would change the flow's, so its pieces end at targets only.
+        """
+        flow = isinstance(self.engine.optimiser, GradientFlow)
+        counts: list[int] = []
+        recorded: list[bool] = []
+        room = length
+        while targets and len(counts) < PIECES and (room > 0 or not counts):
+            gap = targets[0] - step
+            reached = flow or gap <= room
+            counts.append(gap if reached else room)
+            recorded.append(reached)
+            step, room = step + counts[-1], room - counts[-1]
+            if reached:
+                targets.pop(0)
+        return counts, recorded
 
     def _say(
         self, step: int, *, measured: "_Measured | None" = None, seconds_left: float | None = None, finished: bool = False,
@@ -292,43 +298,38 @@ class _Run:
 
 
 class _Measured:
-    """What the probes gave so far. Results stay on the device until a few later ones are under way."""
+    """What the probes gave so far, on the host: for each variable one row a recorded step."""
 
     def __init__(self, engine: Engine, saved: Mapping[str, np.ndarray]):
         self._engine = engine
-        self._pending: list[tuple[str, dict[str, Any]]] = []
         self._rows: dict[str, list[np.ndarray]] = {
             key: list(rows) for key, rows in saved.items() if key.startswith(("probes:", "snapshots:"))
         }
 
     def add(self, which: str, results: dict[str, Any]) -> None:
-        self._pending.append((which, results))
-        if len(self._pending) > 4:
-            self._settle(2)
+        for name, value in self._engine.fetch(results).items():
+            self._rows.setdefault(f"{which}:{name}", []).append(value)
 
-    def _settle(self, keep: int) -> None:
-        while len(self._pending) > keep:
-            which, results = self._pending.pop(0)
-            for name, value in self._engine.fetch(results).items():
-                self._rows.setdefault(f"{which}:{name}", []).append(value)
+    def add_rows(self, which: str, rows: dict[str, Any], filled: int) -> None:
+        """Add the filled slots of one dispatch."""
+        for name, value in self._engine.fetch(rows).items():
+            self._rows.setdefault(f"{which}:{name}", []).extend(value[:, slot] for slot in range(filled))
 
     def latest(self) -> tuple[float, int]:
         """Mean loss of the members that are still going, and how many are not."""
-        self._settle(0)
         diverged = self._rows["probes:diverged_at"][-1] != NOT_DIVERGED
         losses = self._rows["probes:loss"][-1][~diverged]
         return float(losses.mean()) if losses.size else float("nan"), int(diverged.sum())
 
     def arrays(self) -> dict[str, np.ndarray]:
-        self._settle(0)
         return {key: np.stack(rows) for key, rows in self._rows.items()}
 
 
-def _next_piece(piece: int, seconds: float) -> int:
-    """Twice or half as many steps, until a piece takes a quarter of a second or so."""
+def _next_length(length: int, seconds: float) -> int:
+    """Twice or half as many steps, until a dispatch takes a quarter of a second or so."""
     if seconds < 0.15:
-        return piece * 2
-    return max(piece // 2, 1) if seconds > 0.6 else piece
+        return length * 2
+    return max(length // 2, 1) if seconds > 0.6 else length
 
 
 def _leaves(carry: Any) -> dict[str, np.ndarray]:

@@ -43,8 +43,7 @@ class SparseSum(eqx.Module):
         nothing = jnp.zeros((1, rows.shape[1]), rows.dtype)
         sums, current = [], rows
         for groups in self.levels:
-            # The barrier keeps XLA from computing a row anew at every place that gathers it.
-            current = jax.lax.optimization_barrier(jnp.concatenate([current, nothing]))
+            current = jnp.concatenate([current, nothing])
             # A sum of gathers, not a gather of blocks then summed: XLA fuses it into one pass.
             current = sum((current[groups[:, slot]] for slot in range(1, groups.shape[1])), current[groups[:, 0]])
             sums.append(current)

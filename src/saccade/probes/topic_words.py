@@ -5,10 +5,9 @@ the weighted mean embedding of a sentence's other items (Lu, Mao & Nayak 2021, l
 """
 
 import dataclasses
-from functools import partial
 from typing import Any, ClassVar
 
-import jax
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -36,7 +35,7 @@ class TopicWords(AbstractTopicProbe):
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
-        items, surroundings = moment.task.topic_items, _surroundings(moment)
+        items, surroundings = moment.task.topic_items, moment.once(_surroundings)
         return {
             "score": moment.model.scores[items],
             "norm": jnp.linalg.norm(moment.model.rescaled_embeddings[:, items], axis=0),
@@ -93,7 +92,7 @@ class Surroundings(AbstractTopicProbe):
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
-        surroundings = _surroundings(moment)
+        surroundings = moment.once(_surroundings)
         apart = moment.model.rescaled_embeddings[:, moment.task.topic_items] - surroundings.mean
         return {
             "inverse_partition": surroundings.inverse_partition,
@@ -122,7 +121,7 @@ class Velocities(AbstractTopicProbe):
         return {
             "score_velocity": model.score_velocity(moment.gradient)[items],
             "norm_velocity": jnp.sum(embedding * velocity, axis=0) / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny),
-            "projection": jnp.sum((embedding - _surroundings(moment).mean) * velocity, axis=0),
+            "projection": jnp.sum((embedding - moment.once(_surroundings).mean) * velocity, axis=0),
         }
 
 
@@ -169,10 +168,11 @@ class Distributions(AbstractTopicProbe):
         shares = {}
         for name, values, edges in (("score", score, self.score_edges), ("norm", norm, self.norm_edges)):
             for which, chosen in (("topic", ~other), ("other", other)):
-                # The outermost bins take what lies beyond them, so that shares sum to 1.
-                inside = jnp.clip(values, edges[0], edges[-1])
-                count = jnp.histogram(inside, jnp.asarray(edges), weights=chosen.astype(values.dtype))[0]
-                shares[f"{which}_{name}_share"] = count / jnp.sum(chosen)
+                # Inner edges only: the outermost bins take what lies beyond them, so that shares sum to 1.
+                above = jnp.sum((values[:, None] >= jnp.asarray(edges[1:-1])) & chosen[:, None], axis=0)
+                total = jnp.sum(chosen)
+                least = jnp.concatenate([total[None], above, jnp.zeros(1, above.dtype)])
+                shares[f"{which}_{name}_share"] = (least[:-1] - least[1:]) / total
         return shares | {
             "other_displacement": jnp.mean(norm, where=other),
             "topic_displacement": jnp.mean(norm, where=~other),
@@ -181,16 +181,14 @@ class Distributions(AbstractTopicProbe):
         }
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["attention", "inverse_partition", "mean"], meta_fields=[])
-@dataclasses.dataclass(frozen=True)
-class _Surroundings:
+class _Surroundings(eqx.Module):
     attention: Float[Array, " word"]
     inverse_partition: Float[Array, " word"]
     mean: Float[Array, "dimension word"]
 
 
 def _surroundings(moment: Moment) -> _Surroundings:
-    """The averages over the sentences of each topic item. XLA computes them once for all probes that ask."""
+    """The averages over the sentences of each topic item."""
     model, batch, topic = moment.model, moment.train, moment.task.topic_items
     items = model.items(batch)
     weight, embeddings = jnp.exp(model.scores), model.rescaled_embeddings

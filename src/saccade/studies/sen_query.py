@@ -211,7 +211,7 @@ STUDY = Study(
     title="Score and norm with a trained query",
     paper="Lu, Mao & Nayak 2021",
     presets={
-        "quick": Config(seeds=3, train_size=400, dictionary_size=4000, steps=2500),
+        "quick": Config(seeds=3, train_size=400, dictionary_size=4000, steps=2000),
         "paper": Config(),
         "code": Config(train_size=3999, test_size=950, dimension=10, embedding_std=1e-6, query_variances=(0.01, 0.25, 1.0, 4.0)),
     },

@@ -1,0 +1,138 @@
+"""The engine against the plain PyTorch loop that a researcher would write: same data, same start, same result.
+
+Two sizes: the 800-sentence model of Lu 2021 with 8 seeds (the loop trains one seed after another), and one seed at the
+size of SST-2 (6,920 sentences padded to 52 words, 14,830 words, dimension 200). Both are timed in turns in one run, and
+the ratio of the medians is printed: on a shared machine, absolute times mean little.
+
+    python benchmarks/against_torch.py [--turns 5]
+"""
+
+import argparse
+import dataclasses
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from saccade.core.engine import Engine, Members, cross_entropy
+from saccade.core.interfaces import AbstractTask, Batch
+from saccade.core.lab import Lab
+from saccade.core.optimiser import GradientDescent
+from saccade.models.attention_classifier import AttentionClassifierConfig
+from saccade.tasks.topic_sentences import TopicSentences
+
+TOLERANCE = 1e-4
+"""Largest difference of any parameter after the compared steps."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PaddedSentences(AbstractTask):
+    """Sentences of the size of SST-2: Zipf words, lengths about 19, padded to 52, two classes."""
+
+    vocabulary_size: int = 14830
+    longest: int = 52
+    labels: int = 2
+    train_size: int = 6920
+    test_size: int = 8
+
+    def sample(self, key, size: int) -> Batch:
+        words_key, length_key, label_key = jax.random.split(key, 3)
+        # Zipf's law by inverting its distribution: word = size ** uniform.
+        uniform = jax.random.uniform(words_key, (size, self.longest))
+        words = (self.vocabulary_size**uniform).astype(jnp.int32) - 1
+        lengths = jnp.clip(jnp.round(19 + 9 * jax.random.normal(length_key, (size,))), 2, self.longest)
+        mask = jnp.arange(self.longest) < lengths[:, None]
+        return Batch(words, jax.random.randint(label_key, (size,), 0, self.labels, jnp.int32), mask)
+
+
+class PlainLoop:
+    """Embedding, softmax, cross-entropy, optim.SGD; one seed."""
+
+    def __init__(self, batch: Batch, embeddings: np.ndarray, head: np.ndarray, rate: float):
+        self.words = torch.tensor(np.asarray(batch.words)).long()
+        self.labels = torch.tensor(np.asarray(batch.labels)).long()
+        self.mask = None if batch.mask is None else torch.tensor(np.asarray(batch.mask))
+        self.embeddings = torch.nn.Parameter(torch.tensor(embeddings.T.copy()))
+        self.scores = torch.nn.Parameter(torch.zeros(embeddings.shape[1], 1))
+        self.head = torch.nn.Parameter(torch.tensor(head))
+        self.optimiser = torch.optim.SGD([self.embeddings, self.scores, self.head], lr=rate)
+
+    def step(self) -> None:
+        self.optimiser.zero_grad()
+        scores = F.embedding(self.words, self.scores).squeeze(-1)
+        if self.mask is not None:
+            scores = scores.masked_fill(~self.mask, -torch.inf)
+        attention = torch.softmax(scores, dim=-1)
+        context = (attention.unsqueeze(-1) * F.embedding(self.words, self.embeddings)).sum(1)
+        F.cross_entropy(context @ self.head, self.labels).backward()
+        self.optimiser.step()
+
+
+def compare(name: str, task: AbstractTask, dimension: int, seeds: int, torch_steps: int, engine_steps: int, turns: int) -> float:
+    rate = 0.1
+    model = AttentionClassifierConfig("TC", dimension, embedding_std=0.1)
+    engine = Engine(
+        task, model, GradientDescent(rate), (), (), cross_entropy, None,
+        Members(np.arange(seeds, dtype=np.uint32), {}), jax.local_devices()[:seeds],  # pyright: ignore[reportArgumentType]
+    )  # fmt: skip
+    carry = engine.start()
+    start = engine.fetch(carry.learned)
+    train = engine.fetch(engine.data[0])
+    loops = [
+        PlainLoop(
+            Batch(train.words[seed], train.labels[seed], None if train.mask is None else train.mask[seed]),
+            start.embeddings[seed], start.head.first[seed], rate,
+        )
+        for seed in range(seeds)
+    ]  # fmt: skip
+
+    # The same result, before anything is timed (this also compiles).
+    compared = 20
+    carry = engine.steps(carry, 0, compared)
+    end = engine.fetch(carry.learned)
+    worst = 0.0
+    for seed, loop in enumerate(loops):
+        for _ in range(compared):
+            loop.step()
+        pairs = ((end.embeddings[seed].T, loop.embeddings), (end.score_table[seed], loop.scores[:, 0]), (end.head.first[seed], loop.head))
+        worst = max(worst, *(float(np.abs(ours - theirs.detach().numpy()).max()) for ours, theirs in pairs))
+        moved = max(float(np.abs(ours - theirs).max()) for ours, theirs in ((end.head.first[seed], start.head.first[seed]),))
+        if moved < 10 * TOLERANCE:
+            raise SystemExit(f"{name}: nothing moved in {compared} steps, so agreement would say nothing")
+    if not worst <= TOLERANCE:
+        raise SystemExit(f"{name}: results differ by {worst:.2g} after {compared} steps, allowed: {TOLERANCE:g}")
+
+    plain, ours = [], []
+    for _ in range(turns):
+        begun = time.perf_counter()
+        for loop in loops:
+            for _ in range(torch_steps):
+                loop.step()
+        plain.append((time.perf_counter() - begun) / torch_steps / seeds)
+        begun = time.perf_counter()
+        carry = jax.block_until_ready(engine.steps(carry, 0, engine_steps))
+        ours.append((time.perf_counter() - begun) / engine_steps / seeds)
+    ratio = statistics.median(plain) / statistics.median(ours)
+    print(
+        f"{name}: plain PyTorch {1e3 * statistics.median(plain):8.3f} ms a seed-step, saccade {1e3 * statistics.median(ours):7.3f} ms,"
+        f" ratio {ratio:6.1f}x  (largest difference after {compared} steps {worst:.1g})"
+    )
+    return ratio
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)")
+    turns = parser.parse_args().turns
+    Lab()  # gives every core its own device
+    print(f"{len(jax.local_devices())} devices ({jax.local_devices()[0].device_kind}), PyTorch on {torch.get_num_threads()} threads")
+    compare("800 sentences, 8 seeds   (target 10x)", TopicSentences(), 15, 8, 20, 200, turns)
+    compare("size of SST-2, 1 seed    (target 60x)", PaddedSentences(), 200, 1, 2, 20, turns)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""What recording costs, and how memory grows: the 800-sentence model, measured in one run.
+
+Recording: the same training with every probe at every tenth step and with none, in turns; the extra time is printed as
+a share. Memory: the bytes that training holds on the device, for 8, 16 and 32 members, and for more steps.
+
+    python benchmarks/recording_and_memory.py [--members 8] [--steps 500] [--turns 5]
+"""
+
+import argparse
+import gc
+import statistics
+import time
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from saccade.core.engine import PIECES, Engine, Members, cross_entropy
+from saccade.core.interfaces import AbstractProbe
+from saccade.core.lab import Lab
+from saccade.core.optimiser import GradientDescent
+from saccade.models.attention_classifier import AttentionClassifierConfig
+from saccade.probes.performance import Accuracy
+from saccade.probes.topic_words import OtherWords, Surroundings, TopicWords, Velocities
+from saccade.tasks.topic_sentences import TopicSentences
+
+PROBES = (TopicWords(), OtherWords(), Surroundings(), Velocities(), Accuracy())
+
+
+def engine_of(members: int, probes: Sequence[AbstractProbe]) -> Engine:
+    return Engine(
+        TopicSentences(), AttentionClassifierConfig("TC"), GradientDescent(0.1), probes, (), cross_entropy, None,
+        Members(np.arange(members, dtype=np.uint32), {}), jax.local_devices()[:members],  # pyright: ignore[reportArgumentType]
+    )  # fmt: skip
+
+
+def recording(members: int, steps: int, turns: int) -> float:
+    """Share of time that recording every tenth step adds."""
+    engine = engine_of(members, PROBES)
+    carry = engine.start()
+
+    def train(every: int | None) -> float:
+        nonlocal carry
+        begun = time.perf_counter()
+        if every is None:
+            carry = engine.steps(carry, 0, steps)
+        else:
+            for first in range(0, steps, every * PIECES):
+                pieces = min(PIECES, (steps - first) // every)
+                carry, rows = engine.advance(carry, first, [every] * pieces, [True] * pieces)
+                engine.fetch(rows)
+        jax.block_until_ready(carry)
+        return time.perf_counter() - begun
+
+    train(None), train(10)  # compile
+    bare, recorded = [], []
+    for _ in range(turns):
+        bare.append(train(None))
+        recorded.append(train(10))
+    share = statistics.median(recorded) / statistics.median(bare) - 1
+    print(f"recording {len(PROBES)} probes every 10th step, {members} members: {100 * share:+.1f} % time (target: below 20 %)")
+    return share
+
+
+def memory(members: int, steps: int) -> int:
+    """Bytes alive on the devices after some steps."""
+    gc.collect()
+    before = sum(array.nbytes for array in jax.live_arrays())
+    engine = engine_of(members, ())
+    carry = jax.block_until_ready(engine.steps(engine.start(), 0, steps))
+    alive = sum(array.nbytes for array in jax.live_arrays()) - before
+    del carry, engine
+    return alive
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--members", type=int, default=8, help="members of the recording benchmark (default: 8)")
+    parser.add_argument("--steps", type=int, default=500, help="steps a turn (default: 500)")
+    parser.add_argument("--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)")
+    options = parser.parse_args()
+    Lab()  # gives every core its own device
+    recording(options.members, options.steps, options.turns)
+    base = memory(8, 2)
+    for members, steps in ((8, 200), (16, 2), (32, 2)):
+        print(f"memory, {members:2d} members after {steps:3d} steps: {memory(members, steps) / base:.2f} of 8 members after 2")
+
+
+if __name__ == "__main__":
+    main()
