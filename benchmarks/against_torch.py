@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from saccade.core.engine import Engine, Members, cross_entropy
 from saccade.core.interfaces import AbstractTask, Batch
@@ -63,12 +63,12 @@ class PlainLoop:
 
     def step(self) -> None:
         self.optimiser.zero_grad()
-        scores = F.embedding(self.words, self.scores).squeeze(-1)
+        scores = functional.embedding(self.words, self.scores).squeeze(-1)
         if self.mask is not None:
             scores = scores.masked_fill(~self.mask, -torch.inf)
         attention = torch.softmax(scores, dim=-1)
-        context = (attention.unsqueeze(-1) * F.embedding(self.words, self.embeddings)).sum(1)
-        F.cross_entropy(context @ self.head, self.labels).backward()
+        context = (attention.unsqueeze(-1) * functional.embedding(self.words, self.embeddings)).sum(1)
+        functional.cross_entropy(context @ self.head, self.labels).backward()
         self.optimiser.step()
 
 
@@ -98,7 +98,11 @@ def compare(name: str, task: AbstractTask, dimension: int, seeds: int, torch_ste
     for seed, loop in enumerate(loops):
         for _ in range(compared):
             loop.step()
-        pairs = ((end.embeddings[seed].T, loop.embeddings), (end.score_table[seed], loop.scores[:, 0]), (end.head.first[seed], loop.head))
+        pairs = (
+            (end.embeddings[seed].T, loop.embeddings),
+            (end.score_table[seed], loop.scores[:, 0]),
+            (end.head.first[seed], loop.head),
+        )
         worst = max(worst, *(float(np.abs(ours - theirs.detach().numpy()).max()) for ours, theirs in pairs))
         moved = max(float(np.abs(ours - theirs).max()) for ours, theirs in ((end.head.first[seed], start.head.first[seed]),))
         if moved < 10 * TOLERANCE:
@@ -118,7 +122,8 @@ def compare(name: str, task: AbstractTask, dimension: int, seeds: int, torch_ste
         ours.append((time.perf_counter() - begun) / engine_steps / seeds)
     ratio = statistics.median(plain) / statistics.median(ours)
     print(
-        f"{name}: plain PyTorch {1e3 * statistics.median(plain):8.3f} ms a seed-step, saccade {1e3 * statistics.median(ours):7.3f} ms,"
+        f"{name}: plain PyTorch {1e3 * statistics.median(plain):8.3f} ms a seed-step,"
+        f" saccade {1e3 * statistics.median(ours):7.3f} ms,"
         f" ratio {ratio:6.1f}x  (largest difference after {compared} steps {worst:.1g})"
     )
     return ratio
@@ -129,7 +134,9 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)")
     turns = parser.parse_args().turns
     Lab()  # gives every core its own device
-    print(f"{len(jax.local_devices())} devices ({jax.local_devices()[0].device_kind}), PyTorch on {torch.get_num_threads()} threads")
+    print(
+        f"{len(jax.local_devices())} devices ({jax.local_devices()[0].device_kind}), PyTorch on {torch.get_num_threads()} threads"
+    )
     compare("800 sentences, 8 seeds   (target 10x)", TopicSentences(), 15, 8, 20, 200, turns)
     compare("size of SST-2, 1 seed    (target 60x)", PaddedSentences(), 200, 1, 2, 20, turns)
 

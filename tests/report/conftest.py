@@ -176,9 +176,7 @@ def record() -> Record:
 
 @pytest.fixture(scope="session")
 def swept_study(study: Study[ExampleConfig]) -> Study[ExampleConfig]:
-    claims = (
-        Claim("B-1", "The error is small everywhere", "Song 2024", (check(), check(bound=1, quantity="largest")), "none"),
-    )
+    claims = (Claim("B-1", "The error is small everywhere", "Song 2024", (check(), check(bound=1, quantity="largest")), "none"),)
     return dataclasses.replace(study, name="swept", title="A map", claims=claims, figures=_no_figures, divergences=())
 
 

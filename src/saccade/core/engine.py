@@ -45,6 +45,7 @@ def training_set(task: Any, seed: Any) -> Batch:
     """The sentences on which the member of that seed trains."""
     return task.sample(purpose_key(seed, "data"), task.train_size)
 
+
 Loss = Callable[[Any, Batch], Float[Array, ""]]
 
 
@@ -256,7 +257,14 @@ class Engine:
     @cached_property
     def _advance(self):
         def advance(
-            carry: Carry, member: Members, train: Batch, test: Batch, first: Array, counts: Array, recorded: Array, pieces: Array
+            carry: Carry,
+            member: Members,
+            train: Batch,
+            test: Batch,
+            first: Array,
+            counts: Array,
+            recorded: Array,
+            pieces: Array,
         ) -> tuple[Carry, dict[str, Array]]:
             def measure(moving: Carry) -> dict[str, Array]:
                 return self._measured(moving, member, train, test, probes=self.probes)
@@ -265,9 +273,7 @@ class Engine:
                 moving, step, slot, rows = state
                 count = counts[index]
                 if isinstance(self.optimiser, GradientFlow):
-                    moving = jax.lax.cond(
-                        count > 0, lambda: self._flow(moving, member, train, step, count), lambda: moving
-                    )
+                    moving = jax.lax.cond(count > 0, lambda: self._flow(moving, member, train, step, count), lambda: moving)
                 else:
                     move = lambda at, going: self._step(going, member, train, at)  # noqa: E731
                     moving = jax.lax.fori_loop(step, step + count, move, moving)

@@ -74,9 +74,7 @@ class Training:
     def models(self) -> Any:
         """The trained models of all members, stacked: every array has a leading member dim (sweeps x seeds)."""
         carry = _restored(self._engine, self._leaves)
-        learned, still = (
-            jax.tree.map(lambda leaf: leaf[: self._engine.count], part) for part in (carry.learned, carry.still)
-        )
+        learned, still = (jax.tree.map(lambda leaf: leaf[: self._engine.count], part) for part in (carry.learned, carry.still))
         return self._engine._whole(learned, still)  # pyright: ignore[reportPrivateUsage]
 
 
@@ -229,7 +227,8 @@ class _Run:
         measured = _Measured(engine, saved)
         carry, step = (engine.put(_restored(engine, saved)), int(header["step"])) if header else (engine.start(), 0)
         begun = last_state = time.monotonic()
-        before, first_step = float(header.get("seconds", 0.0)), step
+        before = float(header.get("seconds", 0.0))
+        first_step, compiled = None, begun
         targets = [int(target) for target in self.recorded if target > step or not header]
         length = 1
 
@@ -250,8 +249,9 @@ class _Run:
                 step += sum(counts)
                 now = time.monotonic()
                 length = _next_length(length, now - started)
-                left = (now - begun) / max(step - first_step, 1) * (self.steps - step)
-                self._say(step, measured=measured, seconds_left=left)
+                if first_step is None:
+                    first_step, compiled = step, now  # the first dispatch compiles: it says nothing about the rest
+                self._say(step, measured=measured, seconds_left=_left(now - compiled, step - first_step, self.steps - step))
                 if targets and stop.is_set():
                     state(finished=False)
                     raise InterruptedTrainingError(
@@ -323,6 +323,10 @@ class _Measured:
 
     def arrays(self) -> dict[str, np.ndarray]:
         return {key: np.stack(rows) for key, rows in self._rows.items()}
+
+
+def _left(seconds: float, done: int, remaining: int) -> float | None:
+    return seconds / done * remaining if done else None
 
 
 def _next_length(length: int, seconds: float) -> int:

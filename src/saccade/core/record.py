@@ -115,7 +115,7 @@ class Record:
             node.path: {
                 name: {"zlib": True, "complevel": 6, "shuffle": True}
                 for name, variable in node.dataset.variables.items()
-                if variable.ndim and variable.dtype.kind in "fiu"
+                if variable.dtype.kind in "fiu" and variable.nbytes > 2000  # below, HDF5's chunk index costs more
             }
             for node in tree.subtree
         }

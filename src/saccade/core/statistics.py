@@ -35,6 +35,9 @@ def _ranks(values: xr.DataArray, dim: str) -> xr.DataArray:
     from scipy import stats
 
     ranked = xr.apply_ufunc(
-        lambda array: stats.rankdata(array, axis=-1, nan_policy="omit"), values, input_core_dims=[[dim]], output_core_dims=[[dim]]
+        lambda array: stats.rankdata(array, axis=-1, nan_policy="omit"),
+        values,
+        input_core_dims=[[dim]],
+        output_core_dims=[[dim]],
     )
     return ranked.where(values.notnull())

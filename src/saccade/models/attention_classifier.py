@@ -52,6 +52,13 @@ class AttentionClassifier(AbstractModel):
         """v_w = ||q|| nu_w, the embedding that the theory speaks of."""
         return self.embeddings if self.query is None else self.query_norm * self.embeddings
 
+    def scores_of(self, items: Any) -> Float[Array, " item"]:
+        return self.scores[items]
+
+    def embeddings_of(self, items: Any) -> Float[Array, "dimension item"]:
+        """Rescaled embeddings of some words."""
+        return self.rescaled_embeddings[:, items]
+
     def score_velocity(self, gradient: "AttentionClassifier") -> Float[Array, " word"]:
         """ds/dt of every word under the flow, from the gradient of the loss; keys count as trained, frozen or not."""
         if self.score_table is not None:

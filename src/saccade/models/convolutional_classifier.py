@@ -35,6 +35,13 @@ class PairConvolution(eqx.Module):
         right = jnp.einsum("iw,io->ow", table, self.second)
         return (left[:, :, None] + right[:, None, :]).reshape(left.shape[0], -1)
 
+    def on(self, table: Float[Array, "input word"], first: Any, second: Any) -> Float[Array, "output pair"]:
+        """Its output for some pairs."""
+        left, right = (
+            jnp.einsum("iw,io->ow", table[:, words], kernel) for words, kernel in ((first, self.first), (second, self.second))
+        )
+        return left + right + self.bias[:, None]
+
     def then(self, matrix: Float[Array, "output next"]) -> "PairConvolution":
         """This convolution followed by a linear map: again a convolution."""
         return PairConvolution(self.first @ matrix, self.second @ matrix, self.bias @ matrix)
@@ -58,6 +65,17 @@ class ConvolutionalClassifier(AbstractModel):
     def rescaled_embeddings(self) -> Float[Array, "dimension pair"]:
         """Embeddings of all pairs. The query has norm 1, so there is nothing to rescale."""
         return self.embedding_convolution.on_pairs(self.embeddings)
+
+    def scores_of(self, items: Any) -> Float[Array, " item"]:
+        """Scores of some pairs, without making the table of all."""
+        return self.key_convolution.then(self.query[:, None]).on(self.keys, *self._words(items))[0]
+
+    def embeddings_of(self, items: Any) -> Float[Array, "dimension item"]:
+        """Embeddings of some pairs, without making the table of all."""
+        return self.embedding_convolution.on(self.embeddings, *self._words(items))
+
+    def _words(self, items: Any) -> tuple[Any, Any]:
+        return items // self.embeddings.shape[1], items % self.embeddings.shape[1]
 
     def items(self, batch: Batch) -> Int[Array, "sentence pair_position"]:
         return pair_numbers(batch.words, self.embeddings.shape[1])

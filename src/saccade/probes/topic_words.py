@@ -37,8 +37,8 @@ class TopicWords(AbstractTopicProbe):
     def __call__(self, moment: Moment) -> dict[str, Array]:
         items, surroundings = moment.task.topic_items, moment.once(_surroundings)
         return {
-            "score": moment.model.scores[items],
-            "norm": jnp.linalg.norm(moment.model.rescaled_embeddings[:, items], axis=0),
+            "score": moment.model.scores_of(items),
+            "norm": jnp.linalg.norm(moment.model.embeddings_of(items), axis=0),
             "attention": surroundings.attention,
         }
 
@@ -54,10 +54,9 @@ class CentredTopicWords(AbstractTopicProbe):
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         items, now, then = moment.task.topic_items, moment.model, moment.initial
-        moved = (now.rescaled_embeddings - then.rescaled_embeddings)[:, items]
         return {
-            "centred_score": now.scores[items] - then.scores[items],
-            "centred_norm": jnp.linalg.norm(moved, axis=0),
+            "centred_score": now.scores_of(items) - then.scores_of(items),
+            "centred_norm": jnp.linalg.norm(now.embeddings_of(items) - then.embeddings_of(items), axis=0),
         }
 
 
@@ -93,7 +92,7 @@ class Surroundings(AbstractTopicProbe):
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         surroundings = moment.once(_surroundings)
-        apart = moment.model.rescaled_embeddings[:, moment.task.topic_items] - surroundings.mean
+        apart = moment.model.embeddings_of(moment.task.topic_items) - surroundings.mean
         return {
             "inverse_partition": surroundings.inverse_partition,
             "distance": jnp.linalg.norm(apart, axis=0),
@@ -115,7 +114,7 @@ class Velocities(AbstractTopicProbe):
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         items, model = moment.task.topic_items, moment.model
-        embedding = model.rescaled_embeddings[:, items]
+        embedding = model.embeddings_of(items)
         velocity = model.embedding_velocity(moment.gradient)[:, items]
         norm = jnp.linalg.norm(embedding, axis=0)
         return {

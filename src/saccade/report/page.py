@@ -158,9 +158,7 @@ def _map(one: VerdictMap) -> dict[str, Any]:
         "row_name": one.row_name,
         "column_name": one.column_name,
         "columns": [tick(value) for value in one.column_values],
-        "rows": [
-            (tick(value), [cell(*found) for found in cells]) for value, cells in zip(one.row_values, one.cells, strict=True)
-        ],
+        "rows": [(tick(value), [cell(*found) for found in cells]) for value, cells in zip(one.row_values, one.cells, strict=True)],
         "quantities": [finding.quantity for finding in one.cells[0][0][1]],
     }
 

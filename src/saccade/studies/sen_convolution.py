@@ -164,7 +164,7 @@ STUDY = Study(
     name="sen_convolution",
     title="Score and norm under a convolution",
     paper="Lu, Mao & Nayak 2021",
-    presets={"quick": Config(seeds=5, train_size=1500, test_size=500, steps=2000), "paper": Config()},
+    presets={"quick": Config(seeds=5, train_size=1000, test_size=500, steps=1500, rate=0.15), "paper": Config()},
     experiment=experiment,
     claims=CLAIMS,
     figures=figures,

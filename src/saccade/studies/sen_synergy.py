@@ -73,12 +73,16 @@ def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
             "TC", config.dimension, config.embedding_variance**0.5,
             keys_frozen=name == "KF", embeddings_frozen=name == "EF",
         )  # fmt: skip
+        # What shows the diminution (A-12) is asked of TC and KF only: velocities cost a gradient.
+        probes = (TopicWords(), Accuracy()) if name == "EF" else (TopicWords(), Accuracy(), Surroundings(), Velocities())
         training = lab.train(
-            task, model, GradientDescent(config.rate), config.steps,
-            (TopicWords(), Surroundings(), Velocities(), Accuracy()),
-            record=AtSteps(_recorded(min(config.figure_steps, config.steps), config.steps)), seeds=config.seeds, name=f"sen_synergy {name}",
+            task, model, GradientDescent(config.rate), config.steps, probes,
+            record=AtSteps(_recorded(min(config.figure_steps, config.steps), config.steps)),
+            seeds=config.seeds, name=f"sen_synergy {name}",
         )  # fmt: skip
-        arms[name] = Arm.of(training, Theorem1().predict(task, model, training.trajectory), Theorem1.source)
+        # Theorem 1 is about scores and embeddings that both learn.
+        prediction = Theorem1().predict(task, model, training.trajectory) if name == "TC" else None
+        arms[name] = Arm.of(training, prediction, Theorem1.source if name == "TC" else "")
     return arms
 
 
@@ -107,6 +111,13 @@ def _lead_over(arm: str):
         return (_converges(arm)(record) / own).where(np.isfinite(own))
 
     return measure
+
+
+def _epochs_at_paper_rate(record: Record) -> xr.DataArray:
+    """Time (rate x epoch) at which TC converges, in epochs of the paper's rate of 0.1."""
+    trajectory = record.arm("TC").trajectory
+    rate = trajectory["rate"] if "rate" in trajectory.dims else record.config["rate"]
+    return _converges("TC")(record) * rate / 0.1
 
 
 def _at_half(record: Record, arm: str) -> xr.Dataset:
@@ -197,7 +208,19 @@ CLAIMS = (
         "A-9b", "All three models reach 100 % test accuracy by the end of training",
         "Lu 2021, section 5.1",
         tuple(Check(f"{arm}: test accuracy at the end", _accuracy(arm), ">=", 1.0, (arm,), True, 5) for arm in ARMS),
-        tolerance="the paper's number", paper="100 % after 60,000 epochs", prediction="not stated",
+        tolerance="the paper's number", paper="100 % after 60,000 epochs", prediction="not stated", expected="fails",
+        reason="with frozen embeddings a topic word that starts on the wrong side of the others can stay there: its score "
+        "falls to about -3 and is never attended, and its sentences are learned by heart through their other words "
+        "(training accuracy 1, test accuracy 0.93 to 0.98). Seen in two or three of five seeds",
+    ),
+    Claim(
+        "A-9c", "TC converges at around 1,000 epochs",
+        "Lu 2021, section 5.1",
+        (Check("TC: epochs until the loss is below 0.1, at a rate of 0.1", _epochs_at_paper_rate, "<=", 1500.0, ("TC",)),),
+        tolerance="half as many again as the paper says, because its 'around' is read off a figure",
+        paper="around 1,000", prediction="not stated", expected="fails",
+        reason="the paper's epochs depend on the norm of its query, which is not stated: time goes with rate x ||q||^2. With "
+        "||q|| = 1 it takes about twice as many",
     ),
     Claim(
         "A-10", "The score grows faster in TC than with frozen embeddings, and is overtaken once TC has converged",
@@ -220,7 +243,8 @@ CLAIMS = (
         (
             Check("smallest score of that word", _deepest_score, "<", -0.01, ("TC",), True, 5),
             Check("its score at the end", _final_score, ">", 0.0, ("TC",), True, 5),
-            Check("d||v||/dt, TC less KF, where the score is lowest / largest later", _lag_at_deepest, "<", 0.0, ("TC", "KF"), True, 5),
+            Check("d||v||/dt, TC less KF, where the score is lowest / largest later",
+                  _lag_at_deepest, "<", 0.0, ("TC", "KF"), True, 5),
             Check("epoch from which TC's norm grows faster than KF's (any)", _crossing, ">", 0.0, ("TC", "KF"), True, 5),
         ),
         tolerance="-0.01 is far below rounding; the others are orders; the epoch depends on the draw. (The lag is taken where "
@@ -287,12 +311,12 @@ def _diminution(record: Record) -> Figure:
 
 DIVERGENCES = (
     Divergence("epochs", "60,000 (figures: the first 3,000)", "6,000", "60,000 (paper), 6,000 (code)",
-               "EF needs tens of thousands of epochs for 100 % test accuracy (A-9b); the orders show within 3,000"),
+               "KF and EF need many more than the figures show (A-9), and EF may never reach 100 % (A-9b)"),
     Divergence("start of the embeddings", "variance 0.1", "standard deviation 0.1 (variance 0.01)", "variance 0.1",
                "a smaller start delays everything; the orders stay"),
     Divergence("embedding dimension", "15", "10", "15 (paper), 10 (code)", "none seen"),
-    Divergence("epoch at which TC converges", "about 1,000", "not reported", "see A-9 and the figure",
-               "depends on ||q|| and on d: time is rate x ||q||^2 x epoch"),
+    Divergence("epoch at which TC converges", "about 1,000", "not reported", "measured as A-9c",
+               "depends on ||q||: time is rate x ||q||^2 x epoch"),
     Divergence("word drawn", "one, at random; another run for the diminution", "one",
                "mean over topic words; the laggard word of every seed", "none"),
 )  # fmt: skip
@@ -302,8 +326,8 @@ STUDY = Study(
     title="Score and embedding promote each other",
     paper="Lu, Mao & Nayak 2021",
     presets={
-        # The same span of time (rate x epoch) as the paper, in a tenth of the steps.
-        "quick": Config(train_size=400, dictionary_size=4000, rate=1.0, steps=6000, figure_steps=300),
+        # The same span of time (rate x epoch) as the paper, in a twentieth of the steps.
+        "quick": Config(train_size=400, dictionary_size=4000, rate=2.0, steps=3000, figure_steps=150),
         "paper": Config(),
         "code": Config(train_size=3999, test_size=950, dimension=10, embedding_variance=0.01, steps=6000),
     },
