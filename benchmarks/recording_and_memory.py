@@ -53,7 +53,8 @@ def recording(probes: Sequence[AbstractProbe], members: int, steps: int, turns: 
         jax.block_until_ready(carry)
         return time.perf_counter() - begun
 
-    train(None), train(10)  # compile
+    for every in (None, 10):
+        train(every)  # compile
     bare, recorded = [], []
     for _ in range(turns):
         bare.append(train(None))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from saccade import __version__
 from saccade.core.errors import ConfigError, FileError, SaccadeError
+from saccade.version import __version__
 
 USAGE = """\
 usage: saccade COMMAND [OPTIONS]

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import numpy as np
 
-import saccade
 from saccade.core.engine import NOT_DIVERGED, PIECES, Engine, Loss, Members, cross_entropy
 from saccade.core.errors import ConfigError, FileError, InterruptedTrainingError
 from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask, Variable
@@ -27,6 +26,7 @@ from saccade.core.optimiser import AbstractOptimiser, GradientFlow
 from saccade.core.schedule import AbstractSchedule, Every
 from saccade.core.storage import locked, read_state, write_state
 from saccade.core.sweep import Swept, swept_in, with_sweep
+from saccade.version import __version__
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -451,12 +451,12 @@ def describe(config: Any) -> Any:
 def versions() -> dict[str, str]:
     """Versions that can change a number."""
     names = ("jax", "jaxlib", "equinox", "optax", "diffrax", "numpy")
-    return {"saccade": saccade.__version__} | {name: importlib.metadata.version(name) for name in names}
+    return {"saccade": __version__} | {name: importlib.metadata.version(name) for name in names}
 
 
 def _code_digest(engine: Engine) -> str:
     """Hash of the source that shapes a training: engine, optimisers, and the files of everything that takes part."""
-    package = Path(saccade.__file__).parent
+    package = Path(__file__).parents[1]
     files = {package / "core" / f"{name}.py" for name in ("engine", "interfaces", "optimiser", "sweep")}
     for folder in ("tasks", "models", "probes"):
         files |= set((package / folder).glob("*.py"))

@@ -29,8 +29,8 @@ from saccade.theory.topic_word_flow import Lemma2
 HEADS = ("FC", "TC", "TL")
 SCORE_FLOOR = 0.05
 """SEN gaps are relative, so they are taken only once a score has left 0 by this much."""
-SCORE_EDGES = tuple(np.round(np.linspace(-0.5, 6.5, 29), 6).tolist())
-NORM_EDGES = tuple(np.round(np.linspace(0, 6.5, 27), 6).tolist())
+SCORE_EDGES = tuple(np.arange(-0.625, 6.5, 0.25).tolist())  # 0 lies in the middle of a bin
+NORM_EDGES = tuple(np.arange(0, 6.75, 0.25).tolist())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _recorded(steps: int, last: int) -> tuple[int, ...]:
 
 def sen_gap(arm: Arm) -> xr.DataArray:
     """Relative gap between norm and corollary 1, where the score is above its floor."""
-    gap = np.abs(arm.trajectory["norm"] / arm.prediction["norm"] - 1)
+    gap = abs(arm.trajectory["norm"] / arm.prediction["norm"] - 1)
     return gap.where(arm.trajectory["score"] > SCORE_FLOOR)
 
 
@@ -197,24 +197,24 @@ def _order_of_heads(record: Record) -> xr.DataArray:
 
 
 def _theorem1_residual(record: Record) -> xr.DataArray:
-    residuals = []
+    residuals: list[xr.DataArray] = []
     for head in HEADS:
         arm = record.arm(head)
         start = arm.trajectory["distance"].isel(step=0) ** 2
         right = arm.trajectory["distance"] ** 2 - start
         left = arm.prediction["distance"] ** 2 - start
-        residual = np.abs(left - right) / np.abs(right)
+        residual = abs(left - right) / abs(right)
         residuals.append(residual.where(arm.trajectory["score"] > SCORE_FLOOR).max(("step", "word")))
     return xr.concat(residuals, "arm").max("arm", skipna=False)
 
 
 def _sign_agreement(record: Record) -> xr.DataArray:
-    shares = []
+    shares: list[xr.DataArray] = []
     for head in HEADS:
         trajectory = record.arm(head).trajectory
         rate = trajectory["rate"] if "rate" in trajectory.dims else record.config["rate"]
-        moves = np.abs(rate * trajectory["score_velocity"]) > 1e-8
-        agree = np.sign(trajectory["score_velocity"]) == np.sign(trajectory["projection"])
+        moves = abs(rate * trajectory["score_velocity"]) > 1e-8
+        agree = xr.ufuncs.sign(trajectory["score_velocity"]) == xr.ufuncs.sign(trajectory["projection"])
         shares.append(agree.where(moves).mean(("step", "word")))
     return xr.concat(shares, "arm").min("arm", skipna=False)
 
@@ -249,24 +249,24 @@ def _exponent(dim: str, name: str, power: float):
         """
         gaps = _gap_along(record, dim, name).dropna(dim, how="all").sortby(dim)
         excess, grown = gaps - gaps.isel({dim: 0}), gaps[dim] ** power - gaps[dim].isel({dim: 0}) ** power
-        x, y = np.log(grown.isel({dim: slice(1, None)})), np.log(excess.isel({dim: slice(1, None)}))
-        y = y.where((gaps.isel({dim: slice(1, None)}) <= 0.3) & np.isfinite(y))
-        x = x.where(np.isfinite(y))
+        x, y = xr.ufuncs.log(grown.isel({dim: slice(1, None)})), xr.ufuncs.log(excess.isel({dim: slice(1, None)}))
+        y = y.where((gaps.isel({dim: slice(1, None)}) <= 0.3) & xr.ufuncs.isfinite(y))
+        x = x.where(xr.ufuncs.isfinite(y))
         x_off, y_off = x - x.mean(dim), y - y.mean(dim)
         slope = (x_off * y_off).sum(dim) / (x_off**2).sum(dim)
-        return slope.where(np.isfinite(y).sum(dim) >= 3)
+        return slope.where(xr.ufuncs.isfinite(y).sum(dim) >= 3)
 
     return measure
 
 
 def _lemma2_error(record: Record) -> xr.DataArray:
     measured, predicted = record.arm("FC").trajectory["score"], record.arm("FC_lemma2").prediction["score"]
-    return np.abs(measured - predicted).max(("step", "word")) / measured.isel(step=-1).mean("word")
+    return abs(measured - predicted).max(("step", "word")) / measured.isel(step=-1).mean("word")
 
 
 def _theorem2_error(record: Record) -> xr.DataArray:
     predicted = record.arm("FC_theorem2").prediction["loss"].isel(step=-1)
-    return np.abs(record.arm("FC").end["loss"] / predicted - 1)
+    return abs(record.arm("FC").end["loss"] / predicted - 1)
 
 
 # -- claims ---------------------------------------------------------------------------------------------------------

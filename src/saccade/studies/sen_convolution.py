@@ -25,8 +25,8 @@ from saccade.probes.topic_words import CentredTopicWords, Distributions
 from saccade.tasks.markov_pairs import MarkovPairs
 from saccade.theory.score_and_norm import norm_of_score
 
-SCORE_EDGES = tuple(np.round(np.linspace(-2, 10, 25), 6).tolist())
-NORM_EDGES = tuple(np.round(np.linspace(0, 10, 21), 6).tolist())
+SCORE_EDGES = tuple(np.arange(-1.125, 3, 0.25).tolist())  # 0 lies in the middle of a bin
+NORM_EDGES = tuple(np.arange(0, 8.25, 0.5).tolist())
 
 
 @dataclasses.dataclass(frozen=True)

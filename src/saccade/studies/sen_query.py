@@ -96,13 +96,13 @@ def _recorded(steps: int) -> tuple[int, ...]:
 def late_gap(arm: Arm) -> xr.DataArray:
     """Mean relative gap to corollary 1 over the last half of training and all words; dims query_variance, seed."""
     late = arm.trajectory["step"] >= arm.trajectory["step"].max() / 2
-    gap = np.abs(arm.trajectory["norm"] / arm.prediction["norm"] - 1)
+    gap = abs(arm.trajectory["norm"] / arm.prediction["norm"] - 1)
     return gap.where(late & (arm.trajectory["score"] > 0.05)).mean(("step", "word"))
 
 
 def gap_at_score(arm: Arm, level: float) -> xr.DataArray:
     """Relative gap to corollary 1 where a word's score passes a level, mean over words; dims query_variance, seed."""
-    score, gap = arm.trajectory["score"], np.abs(arm.trajectory["norm"] / arm.prediction["norm"] - 1)
+    score, gap = arm.trajectory["score"], abs(arm.trajectory["norm"] / arm.prediction["norm"] - 1)
     passed = score > level
     after = passed.argmax("step").clip(min=1)
     low, high = (score.isel(step=place).drop_vars(("step", "time")) for place in (after - 1, after))

@@ -53,7 +53,7 @@ class Theorem1(AbstractTheory):
         left = trajectory["score"] + np.exp(trajectory["score"]) * trajectory["inverse_partition"]
         start = trajectory["distance"].isel(step=0, drop=True)
         square = start**2 + 2 * (left - left.isel(step=0, drop=True))
-        distance = np.sqrt(square.clip(min=0)).transpose(*trajectory["distance"].dims)
+        distance = (square.clip(min=0) ** 0.5).transpose(*trajectory["distance"].dims)
         return xr.Dataset({"distance": distance.assign_attrs(description="distance by theorem 1, from the measured score")})
 
 
