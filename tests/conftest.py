@@ -2,26 +2,34 @@
 
 import os
 
-import core.shape_checks
 import jax
 import pytest
 from jaxtyping import install_import_hook
 
+import core.shape_checks
+
 os.environ.setdefault("MPLBACKEND", "Agg")
-
-CHECKED = ("",)
-"""Where arrays are JAX's own. The engine and the lab hand NumPy arrays to JAX on purpose."""
-
 # Only what is imported after this line is checked, so it stands above every other import of saccade.
-install_import_hook("saccade", "core.shape_checks.checked")
+install_import_hook("saccade", f"{core.shape_checks.__name__}.checked")
 
 from saccade.core.lab import Lab  # noqa: E402
 
-# Two devices wherever the tests run, so that members are always split over devices.
+# Two devices wherever the tests run, so that members are always split over devices; JAX starts now and keeps them.
 jax.config.update("jax_num_cpu_devices", 2)
+jax.devices()
 
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """A lab in a folder of its own; trainings and compiled programs are shared by the whole session."""
-    return Lab(tmp_path_factory.mktemp("lab"))
+    folder = tmp_path_factory.mktemp("lab")
+    # For every lab of the session: a lab in another folder then finds the programs that this one compiled.
+    jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+    return Lab(folder)
+
+
+@pytest.fixture(scope="session")
+def precise_lab(lab: Lab) -> Lab:
+    """The same folder in float64, for closed forms."""
+    return Lab(lab.folder, precision="float64")

@@ -282,7 +282,7 @@ def _run_study(study: Any, config: Any, preset: str, folder: Path, options: Any)
         lab = Lab(options.output / "cache", precision=options.precision, progress=display, fresh=options.fresh)
         record = study.run(config, lab, preset)
     record.save(folder / "record.nc")
-    for figure in study.figures(record):
+    for figure in study.drawn(record):
         save_figure(figure, folder / "figures")
     return record, time.monotonic() - begun
 

@@ -1,20 +1,31 @@
-"""The checker behind jaxtyping's import hook: beartype, told what a float of a config may be."""
+"""The checker behind jaxtyping's import hook: beartype, on the functions whose annotations speak of arrays."""
 
-from typing import Any
+import inspect
+from collections.abc import Callable
+from typing import Any, get_args, get_origin
 
-from beartype import BeartypeConf, FrozenDict, beartype
-
-# Imported before the hook is installed: the checker cannot check the module that it needs itself.
-from saccade.core.sweep import Swept
-
-_CONFIGURATION = BeartypeConf(hint_overrides=FrozenDict({float: float | int | Swept}))
+from beartype import BeartypeConf, beartype
+from jaxtyping import AbstractArray
 
 FILLED_ON_THE_HOST = ("Batch.__init__", "Members.__init__", "SparseSum.__init__")
-"""Annotated for compiled code, but built from NumPy arrays, which are moved to the devices later."""
+"""Annotated for compiled code, but also built from NumPy arrays, which are moved to the devices later."""
+
+_CONFIGURATION = BeartypeConf(is_pep484_tower=True)
 
 
 def checked(function: Any) -> Any:
-    """Check arguments and results; a float may be whole, and may be swept (see `saccade.core.sweep`)."""
-    if function.__qualname__ in FILLED_ON_THE_HOST:
+    """Check arguments and results of a function of arrays.
+
+    Other functions are left alone: what a user hands to a config is for the config to refuse, in its own words.
+    """
+    hints = inspect.get_annotations(function).values()
+    if function.__qualname__ in FILLED_ON_THE_HOST or not any(_speaks_of_arrays(hint) for hint in hints):
         return function
     return beartype(conf=_CONFIGURATION)(function)
+
+
+def _speaks_of_arrays(hint: Any) -> bool:
+    if get_origin(hint) is Callable:
+        return False  # speaks of another function's arrays
+    shaped = isinstance(hint, type) and issubclass(hint, AbstractArray)
+    return shaped or any(_speaks_of_arrays(part) for part in get_args(hint))

@@ -132,7 +132,7 @@ def test_members_of_different_sizes_share_one_plan():
         expected = np.zeros((25, 1), np.float32)
         np.add.at(expected, words[member].ravel(), np.repeat(rows, 4, axis=0))
         one = jax.tree.map(lambda leaf, member=member: jnp.asarray(leaf[member]), bags)
-        assert np.array_equal(one.by_word(jnp.asarray(rows)), expected)
+        assert np.array_equal(in_a_hurry(lambda plan: plan.by_word(jnp.asarray(rows)))(one), expected)
 
 
 def test_padded_places_get_no_attention_and_the_rest_sums_to_one():
@@ -152,9 +152,10 @@ def test_padding_that_is_not_masked_changes_the_result():
     mask = jnp.asarray(np.arange(5) < 3)[None].repeat(6, axis=0)
     labels = jnp.zeros(6, jnp.int32)
     scores, values = jnp.asarray(generator.normal(size=8), jnp.float32), jnp.asarray(generator.normal(size=(2, 8)), jnp.float32)
-    masked, attention = attend(scores, values, words, Batch(words, labels, mask))
-    alone, alone_attention = attend(scores, values, words[:, :3], Batch(words[:, :3], labels))
-    unmasked, unmasked_attention = attend(scores, values, words, Batch(words, labels))
+    attended = in_a_hurry(lambda batch: attend(scores, values, batch.words, batch))
+    masked, attention = attended(Batch(words, labels, mask))
+    alone, alone_attention = attended(Batch(words[:, :3], labels))
+    unmasked, unmasked_attention = attended(Batch(words, labels))
     np.testing.assert_allclose(masked, alone, rtol=1e-5)  # float32
     np.testing.assert_allclose(attention[:, :3], alone_attention, rtol=1e-5)
     assert np.all(np.abs(unmasked - alone).max(axis=1) > 1e-3)
@@ -170,7 +171,10 @@ def test_indexed_and_plain_batches_agree(padded):
     members = jax.tree.map(lambda leaf: leaf[None], plain)
     quick = only_member(indexed(members, members.words, 9))
     scores, values = jnp.asarray(generator.normal(size=9), jnp.float32), jnp.asarray(generator.normal(size=(4, 9)), jnp.float32)
-    for ours, other in zip(*(attend(scores, values, plain.words, batch) for batch in (quick, plain)), strict=True):
+
+    @in_a_hurry
+    def computed(batch):
+        return *attend(scores, values, batch.words, batch), sum_over_sentences(values.T, batch.words, batch)
+
+    for ours, other in zip(computed(quick), computed(plain), strict=True):
         np.testing.assert_allclose(ours, other, rtol=1e-5, atol=1e-6)  # float32, sums of six terms
-    sums = [sum_over_sentences(values.T, plain.words, batch) for batch in (quick, plain)]
-    np.testing.assert_allclose(*sums, rtol=1e-5, atol=1e-6)

@@ -7,20 +7,20 @@ keep the bound, or the mean over seeds must, with its bootstrap interval. The ru
 * mean:        holds if the whole interval keeps the bound, fails if none of it does, else undetermined;
 * a seed that diverged keeps no bound: an every-seed check fails, a mean cannot be taken (undetermined);
 * a seed without a number (its premise is not met) is left out and counted;
-* too few seeds, or an unmet premise: undetermined, with the reason.
+* too few seeds, or an unmet premise: undetermined, with the reason (but one seed that breaks an every-seed bound is enough).
 A claim fails if one of its checks fails, else it is undetermined if one is, else it holds.
 """
 
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import xarray as xr
 
 from saccade.core.errors import ConfigError
-from saccade.core.record import Record
+from saccade.core.record import MissingArmError, Record
 from saccade.core.statistics import bootstrap_interval
 
 Verdict = Literal["holds", "fails", "undetermined"]
@@ -123,30 +123,37 @@ class Claim:
     """Why another verdict than `holds` is expected."""
 
     def __post_init__(self):
+        if not self.checks:
+            raise ConfigError(f"claim {self.id}: got no checks, allowed: at least one")
+        if self.expected not in get_args(Verdict):
+            raise ConfigError(f"claim {self.id}: got expected={self.expected!r}, allowed: {', '.join(get_args(Verdict))}")
         if self.expected != "holds" and not self.reason:
             raise ConfigError(f"claim {self.id}: expected={self.expected!r} without a reason, allowed: say why")
 
     def judge(self, record: Record) -> Judgement:
         try:
             values = [_measured(check, record) for check in self.checks]
-        except PremiseNotMetError as unmet:
+        except (PremiseNotMetError, MissingArmError) as unmet:
             return Judgement(self.id, "undetermined", self.expected, (), f"premise not met: {unmet}")
-        sweeps = [dim for dim in record.sweeps if all(dim in measured.dims for measured, _ in values)]
+        for check, (measured, _) in zip(self.checks, values, strict=True):
+            extra = set(measured.dims) - {"seed", *record.sweeps}
+            if extra:
+                raise TypeError(f"check {check.quantity!r} must give one number a seed, got a dim {extra.pop()!r} as well")
+        sweeps = [dim for dim in record.sweeps if any(dim in measured.dims for measured, _ in values)]
         if not sweeps:
             findings = tuple(_find(check, *value) for check, value in zip(self.checks, values, strict=True))
             return Judgement(self.id, _together(findings), self.expected, findings, _reasons(findings))
         cells = []
-        for place in np.ndindex(*(values[0][0].sizes[dim] for dim in sweeps)):
+        for place in np.ndindex(*(record.sweeps[dim].size for dim in sweeps)):
             chosen = dict(zip(sweeps, place, strict=True))
             findings = tuple(
                 _find(
                     check,
-                    measured.isel(chosen),
-                    diverged.isel({key: at for key, at in chosen.items() if key in diverged.dims}),
+                    *(part.isel({key: at for key, at in chosen.items() if key in part.dims}) for part in (measured, diverged)),
                 )
                 for check, (measured, diverged) in zip(self.checks, values, strict=True)
             )
-            where = {dim: float(values[0][0][dim][at]) for dim, at in chosen.items()}
+            where = {dim: float(record.sweeps[dim][at]) for dim, at in chosen.items()}
             cells.append((where, _together(findings), findings))
         counts = {verdict: sum(cell[1] == verdict for cell in cells) for verdict in ("holds", "fails", "undetermined")}
         verdict = next((word for word, count in counts.items() if count == len(cells)), "undetermined")
@@ -198,7 +205,8 @@ def _find(check: Check, values: xr.DataArray, diverged: xr.DataArray) -> Finding
         if broken:
             reasons.append(f"{broken} of {numbers.size} seeds break the bound")
     else:
-        kept = [bool(check.keeps(edge)) for edge in (low, high)]
+        edges = (low, high) if numbers.size > 1 else (value, value)  # one seed has no interval
+        kept = [bool(check.keeps(edge)) for edge in edges]
         verdict = "holds" if all(kept) else "undetermined" if any(kept) else "fails"
         if verdict == "undetermined":
             reasons.append("the interval crosses the bound")

@@ -12,8 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -135,11 +136,13 @@ class Lab:
             raise ConfigError(f"batch_size: got {batch_size}, allowed: at least 1, and none with GradientFlow")
         chosen_seeds = _seeds(seeds)
         parts = {"task": task, "model": model, "optimiser": optimiser}
+        last_names = [path.rpartition(".")[2] for path in sweep or {}]
         for path, values in (sweep or {}).items():
             head, _, rest = path.partition(".")
             if head not in parts or not rest:
                 raise ConfigError(f"sweep {path}: no such float, allowed: paths that begin with {', '.join(parts)}")
-            parts[head] = _swept_part(parts[head], head, rest, values)
+            name_of_dim = path if last_names.count(path.rpartition(".")[2]) > 1 else rest
+            parts[head] = _swept_part(parts[head], head, rest, values, name_of_dim)
         sweeps = swept_in(*parts.values())
         choices = list(itertools.product(*(range(len(swept.grid)) for swept in sweeps.values()), chosen_seeds))
         columns = np.asarray(choices, dtype=np.uint32).T
@@ -180,7 +183,7 @@ class Lab:
             "task": describe(engine.task), "model": describe(engine.model), "optimiser": describe(engine.optimiser),
             "probes": [describe(probe) for probe in engine.probes],
             "snapshots": [describe(probe) for probe in engine.snapshots],
-            "loss": f"{engine.loss.__module__}.{engine.loss.__qualname__}",  # pyright: ignore[reportFunctionMemberAccess]
+            "loss": describe(engine.loss),
             "steps": steps, "record": describe(record), "seeds": list(seeds), "batch_size": engine.batch_size,
             "precision": self.precision, "device": self.device, "versions": versions(),
             "code": _code_digest(engine),
@@ -225,7 +228,7 @@ class _Run:
     def _trained(self, header: dict[str, Any], saved: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], float]:
         engine = self.engine
         measured = _Measured(engine, saved)
-        carry, step = (engine.put(_restored(engine, saved)), int(header["step"])) if header else (engine.start(), 0)
+        carry, step = (engine.put(_restored(engine, saved, self._file)), int(header["step"])) if header else (engine.start(), 0)
         begun = last_state = time.monotonic()
         before = float(header.get("seconds", 0.0))
         first_step, compiled = None, begun
@@ -260,9 +263,12 @@ class _Run:
                 if targets and now - last_state > self.lab.state_interval:
                     last_state = now
                     state(finished=False)
-            measured.add("snapshots", engine.snapshot(carry))
+            if self.steps > 0:
+                measured.add("snapshots", engine.snapshot(carry))
         arrays = state(finished=True)
         self._say(self.steps, measured=measured, finished=True)
+        if stop.is_set():
+            raise InterruptedTrainingError(f"stopped after {self.name}, which is finished; the same command goes on from there")
         return arrays, before + time.monotonic() - begun
 
     def _pieces(self, step: int, targets: list[int], length: int) -> tuple[list[int], list[bool]]:
@@ -340,12 +346,12 @@ def _leaves(carry: Any) -> dict[str, np.ndarray]:
     return {f"carry:{place}": np.asarray(leaf) for place, leaf in enumerate(jax.tree.leaves(carry))}
 
 
-def _restored(engine: Engine, saved: Mapping[str, np.ndarray]) -> Any:
+def _restored(engine: Engine, saved: Mapping[str, np.ndarray], origin: Path | str = "a finished training") -> Any:
     shapes, structure = jax.tree.flatten(engine.shapes())
     leaves = [saved.get(f"carry:{place}") for place in range(len(shapes))]
     for shape, leaf in zip(shapes, leaves, strict=True):
         if leaf is None or leaf.shape != shape.shape or leaf.dtype != shape.dtype:
-            raise FileError("a saved training state does not fit its own config; delete it and run again")
+            raise FileError(f"{origin}: the saved state does not fit its own config; delete it and run again")
     return jax.tree.unflatten(structure, leaves)
 
 
@@ -445,7 +451,22 @@ def describe(config: Any) -> Any:
         return config
     if isinstance(config, np.generic):
         return config.item()
-    return f"{type(config).__module__}.{type(config).__qualname__}"
+    if isinstance(config, np.ndarray | jax.Array):
+        array = np.asarray(config)
+        return {"array": hashlib.sha256(array.tobytes()).hexdigest(), "shape": list(array.shape), "dtype": str(array.dtype)}
+    if isinstance(config, partial):
+        return {"partial": describe(config.func), "arguments": describe(config.args), "keywords": describe(config.keywords)}
+    if isinstance(config, FunctionType):
+        # Two functions of one name may differ in what they do and in what they close over.
+        code, cells = config.__code__, config.__closure__ or ()
+        constants = [constant for constant in code.co_consts if isinstance(constant, int | float | str | type(None))]
+        return {
+            "function": f"{config.__module__}.{config.__qualname__}", "code": hashlib.sha256(code.co_code).hexdigest(),
+            "constants": constants, "names": list(code.co_names), "closure": [describe(cell.cell_contents) for cell in cells],
+        }  # fmt: skip
+    if hasattr(config, "__dict__") and not isinstance(config, type):
+        return {"class": f"{type(config).__module__}.{type(config).__qualname__}", **describe(vars(config))}
+    return f"{getattr(config, '__module__', '')}.{getattr(config, '__qualname__', type(config).__qualname__)}"
 
 
 def versions() -> dict[str, str]:
@@ -460,27 +481,28 @@ def _code_digest(engine: Engine) -> str:
     files = {package / "core" / f"{name}.py" for name in ("engine", "interfaces", "optimiser", "sweep")}
     for folder in ("tasks", "models", "probes"):
         files |= set((package / folder).glob("*.py"))
-    for part in (engine.task, engine.model, engine.optimiser, *engine.probes, *engine.snapshots):
+    parts = (engine.task, engine.model, engine.optimiser, *engine.probes, *engine.snapshots)
+    for part in (*(type(one) for one in parts), engine.loss):
         try:
-            files.add(Path(inspect.getfile(type(part))))
+            files.add(Path(inspect.getfile(part)))
         except (TypeError, OSError):
             continue  # defined in an interactive session: its config still counts
     digest = hashlib.sha256()
-    for file in sorted(files, key=lambda path: path.name):
+    for file in sorted(files, key=lambda path: (path.name, str(path))):
         digest.update(file.name.encode() + (file.read_bytes() if file.is_file() else b""))
     return digest.hexdigest()
 
 
 def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(int(seed) for seed in seeds)
+    chosen = tuple(range(seeds)) if isinstance(seeds, int | np.integer) else tuple(int(seed) for seed in seeds)
     if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0 or max(chosen) >= 2**32:
         raise ConfigError(f"seeds: got {seeds!r}, allowed: a count of at least 1, or distinct whole numbers from 0")
     return chosen
 
 
-def _swept_part(config: Any, head: str, path: str, values: Sequence[float]) -> Any:
+def _swept_part(config: Any, head: str, path: str, values: Sequence[float], name: str) -> Any:
     try:
-        return with_sweep(config, path, values)
+        return with_sweep(config, path, values, name)
     except ConfigError as error:
         raise ConfigError(f"{head}: {error}") from error
 

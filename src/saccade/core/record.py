@@ -29,6 +29,13 @@ _ROOT = ("schema", "study", "preset", "config", "versions", "device", "precision
 _PARTS = ("trajectory", "snapshot", "prediction")
 
 
+class MissingArmError(KeyError):
+    """An arm was asked for that the run did not have (a sweep leaves some out)."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 @dataclasses.dataclass(frozen=True)
 class Arm:
     """One arm of an experiment: what was measured, and what the theory says."""
@@ -53,6 +60,8 @@ class Arm:
     @property
     def diverged(self) -> xr.DataArray:
         """True for the members whose loss stopped being finite; dims (sweeps), seed."""
+        if "diverged_at" not in self.trajectory:
+            return xr.DataArray(False)  # an arm of theory alone
         return self.trajectory["diverged_at"] >= 0
 
     @property
@@ -78,7 +87,7 @@ class Record:
 
     def arm(self, name: str) -> Arm:
         if name not in self.arms:
-            raise KeyError(f"record of {self.study} has no arm {name!r}, only {', '.join(self.arms)}")
+            raise MissingArmError(f"record of {self.study} has no arm {name!r}, only {', '.join(self.arms)}")
         return self.arms[name]
 
     @property
@@ -131,8 +140,8 @@ class Record:
             with xr.open_datatree(io.BytesIO(payload), engine="h5netcdf") as tree:
                 tree.load()
                 return _from_tree(tree)
-        except FileError:
-            raise
+        except FileError as error:
+            raise FileError(f"{path}: {error}") from error
         except Exception as error:
             raise FileError(f"{path}: sealed, but not a record of this version ({type(error).__name__}: {error})") from error
 
@@ -156,8 +165,8 @@ class Record:
 
 def _rounded(values: np.ndarray, bits: int) -> np.ndarray:
     """Round to so many significant binary digits: the zeros at the end then compress away."""
-    mantissa, exponent = np.frexp(values.astype(np.float32))
-    return np.ldexp(np.round(mantissa * 2**bits) / 2**bits, exponent).astype(np.float32)
+    mantissa, exponent = np.frexp(values)
+    return np.ldexp(np.round(mantissa * 2**bits) / 2**bits, exponent).astype(values.dtype)
 
 
 def _dataset(node: xr.DataTree | xr.DataArray) -> xr.Dataset:

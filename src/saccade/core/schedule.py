@@ -43,7 +43,8 @@ class Logarithmic(AbstractSchedule):
         require_count(self, "points", least=2)
 
     def chosen(self, total: int) -> np.ndarray:
-        return np.round(np.geomspace(1, max(total, 1), self.points - 1))
+        # Backwards, so that of few points the last step is one; the first step is the remaining point.
+        return np.round(np.geomspace(max(total, 1), 1, self.points - 1))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ def bootstrap_interval(numbers: np.ndarray) -> tuple[float, float]:
     """95 % percentile-bootstrap interval of the mean; the same for the same numbers."""
     if numbers.size < 2:
         return math.nan, math.nan
-    if np.ptp(numbers) == 0:
+    if numbers.min() == numbers.max():
         return float(numbers[0]), float(numbers[0])
     if not np.all(np.isfinite(numbers)):
         return float(numbers.min()), float(numbers.max())  # some seed never got there: the range is all there is
@@ -28,6 +28,8 @@ def bootstrap_interval(numbers: np.ndarray) -> tuple[float, float]:
 def rank_correlation(first: xr.DataArray, second: xr.DataArray, dim: str) -> xr.DataArray:
     """Spearman's rank correlation along a dim; ties share their mean rank."""
     first, second = xr.broadcast(first, second)
+    whole = first.notnull() & second.notnull()
+    first, second = first.where(whole), second.where(whole)
     return xr.corr(_ranks(first, dim), _ranks(second, dim), dim)
 
 

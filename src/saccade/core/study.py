@@ -6,9 +6,11 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from saccade.core.claim import Claim, Judgement
 from saccade.core.errors import ConfigError
-from saccade.core.figure import Figure
+from saccade.core.figure import Figure, HeatMap, Line, Panel
 from saccade.core.lab import Lab, describe, versions
 from saccade.core.record import Arm, Record
 from saccade.core.sweep import Swept, sweepable, swept_in
@@ -74,8 +76,32 @@ class Study(Generic[ConfigT]):
         verdicts = {judgement.claim: judgement.plain() for judgement in self.judge(record)}
         return dataclasses.replace(record, verdicts=verdicts)
 
+    def drawn(self, record: Record) -> list[Figure]:
+        """The study's figures and, if something was swept, a map of every claim over the grid."""
+        figures = list(self.figures(record))
+        if record.sweeps:
+            panels = [panel for judgement in self.judge(record) for panel in _map(record, judgement)]
+            caption = "The first quantity of every claim over the sweep, mean over seeds; empty where it has no number."
+            figures += [Figure(f"{self.name}_claims", "The claims over the sweep", caption, tuple(panels))] if panels else []
+        return figures
+
     def judge(self, record: Record) -> list[Judgement]:
         return [claim.judge(record) for claim in self.claims]
+
+
+def _map(record: Record, judgement: Judgement) -> list[Panel]:
+    """A claim's first quantity against one swept field, or over the first two."""
+    if not judgement.cells:
+        return []
+    swept = list(judgement.cells[0][0])
+    values = {tuple(cell[0][name] for name in swept): cell[2][0].value for cell in judgement.cells}
+    quantity, grids = judgement.findings[0].quantity, [np.asarray(record.sweeps[name], float) for name in swept]
+    if len(swept) == 1:
+        curve = Line(quantity, grids[0], np.asarray([values[(float(x),)] for x in grids[0]]))
+        return [Panel(judgement.claim, swept[0], quantity, (curve,), "log" if grids[0].min() > 0 else "linear")]
+    others = tuple(float(grid[0]) for grid in grids[2:])
+    table = np.asarray([[values[(float(x), float(y), *others)] for x in grids[0]] for y in grids[1]])
+    return [Panel(judgement.claim, swept[0], swept[1], (HeatMap(quantity, grids[0], grids[1], table),))]
 
 
 def study_names() -> list[str]:

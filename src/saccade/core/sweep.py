@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 
 from saccade.core.errors import ConfigError
 
@@ -79,7 +80,11 @@ def require(owner: Any, field: str, allowed: str, test: Callable[[Any], bool]) -
     for single in value.values if isinstance(value, Swept) else (value,):
         if isinstance(single, jax.Array):
             continue  # a traced value of a sweep, checked when the sweep was made
-        if not test(single):
+        try:
+            fine = test(single)
+        except TypeError:
+            fine = False  # not even of a kind that can be compared
+        if not fine:
             raise ConfigError(f"{field}: got {single!r}, allowed: {allowed}")
 
 
@@ -90,7 +95,9 @@ def require_positive(owner: Any, *fields: str) -> None:
 
 def require_count(owner: Any, *fields: str, least: int = 1) -> None:
     for field in fields:
-        require(owner, field, f"a whole number, at least {least}", lambda value: isinstance(value, int) and value >= least)
+        require(
+            owner, field, f"a whole number, at least {least}", lambda value: isinstance(value, int | np.integer) and value >= least
+        )
 
 
 def swept_in(*configs: Any) -> dict[str, Swept]:
@@ -121,15 +128,13 @@ def map_swept(config: T, function: Callable[[Swept], Any]) -> T:
     return copy
 
 
-def with_sweep(config: T, path: str, values: Iterable[float]) -> T:
-    """The config with the float at a dotted path swept over some values."""
+def with_sweep(config: T, path: str, values: Iterable[float], name: str | None = None) -> T:
+    """The config with the float at a dotted path swept over some values, under that path or another name."""
     head, _, rest = path.partition(".")
     floats = sweepable(config)
     if path not in floats:
         raise ConfigError(f"sweep {path}: no such float, allowed: {', '.join(floats) or 'none'}")
-    inner = with_sweep(getattr(config, head), rest, values) if rest else Swept.over(head, values)
-    if rest:
-        inner = map_swept(inner, lambda swept: dataclasses.replace(swept, name=path) if swept.name == rest else swept)
+    inner = with_sweep(getattr(config, head), rest, values, name or path) if rest else Swept.over(name or path, values)
     return dataclasses.replace(config, **{head: inner})  # pyright: ignore[reportArgumentType]
 
 

@@ -38,16 +38,23 @@ class SparseSum(eqx.Module):
     """Rows of the level before (the first: of the source) in each group; one past the end means nothing."""
     place: Int[Array, "*member target"]
     """Where each target's sum stands in all levels laid end to end; one past the end means an empty sum."""
+    full: bool = eqx.field(static=True)
+    """One group a target, in order, without an empty slot: as when all sentences have the same length."""
 
     def __call__(self, rows: Float[Array, "source column"]) -> Float[Array, "target column"]:
+        if self.full:
+            return _sum_of_groups(rows, self.levels[0])
         nothing = jnp.zeros((1, rows.shape[1]), rows.dtype)
         sums, current = [], rows
         for groups in self.levels:
-            current = jnp.concatenate([current, nothing])
-            # A sum of gathers, not a gather of blocks then summed: XLA fuses it into one pass.
-            current = sum((current[groups[:, slot]] for slot in range(1, groups.shape[1])), current[groups[:, 0]])
+            current = _sum_of_groups(jnp.concatenate([current, nothing]), groups)
             sums.append(current)
         return jnp.concatenate([*sums, nothing])[self.place]
+
+
+def _sum_of_groups(rows: Float[Array, "source column"], groups: Int[Array, "group slot"]) -> Float[Array, "group column"]:
+    """A sum of gathers, not a gather of blocks then summed: XLA fuses it into one pass."""
+    return sum((rows[groups[:, slot]] for slot in range(1, groups.shape[1])), rows[groups[:, 0]])
 
 
 class Bags(eqx.Module):
@@ -164,7 +171,7 @@ def _plan(source: np.ndarray, target: np.ndarray, targets: int, size: int) -> tu
 
 
 def _stacked(plans: Sequence[tuple[list[np.ndarray], list[np.ndarray]]], source_size: int) -> SparseSum:
-    depth = max(len(levels) for levels, _ in plans)
+    depth, targets = max(len(levels) for levels, _ in plans), len(plans[0][1][0])
     width = max(levels[0].shape[1] for levels, _ in plans)
     sizes = [max((len(levels[level]) if level < len(levels) else 0) for levels, _ in plans) for level in range(depth)]
     starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -179,4 +186,5 @@ def _stacked(plans: Sequence[tuple[list[np.ndarray], list[np.ndarray]]], source_
         stacked.append(tables)
     for _, (level_of, group_of) in plans:
         places.append(np.where(level_of < 0, starts[-1], starts[level_of] + group_of).astype(np.int32))
-    return SparseSum(tuple(stacked), np.stack(places))  # pyright: ignore[reportArgumentType]
+    full = depth == 1 and all((levels[0] >= 0).all() and levels[0].shape == (targets, width) for levels, _ in plans)
+    return SparseSum(tuple(stacked), np.stack(places), full)  # pyright: ignore[reportArgumentType]

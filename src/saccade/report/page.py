@@ -35,7 +35,7 @@ def write_page(entries: Sequence[Entry], path: Path) -> None:
 def render_page(entries: Sequence[Entry]) -> str:
     """The page as text."""
     rows = judged_claims(entries)
-    figures = [list(study.figures(record)) for study, record in entries]
+    figures = [list(study.drawn(record)) for study, record in entries]
     points = _points(figure for some in figures for figure in some)
     anchors = _anchors(entries)
     return _template().render(

@@ -19,6 +19,7 @@ from saccade.core.schedule import AtSteps
 from saccade.core.statistics import rank_correlation
 from saccade.core.study import Divergence, Study
 from saccade.core.sweep import Swept, require, require_count
+from saccade.core.trajectory import at_place
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import QueryNorm, TopicWords
@@ -105,8 +106,8 @@ def gap_at_score(arm: Arm, level: float) -> xr.DataArray:
     score, gap = arm.trajectory["score"], abs(arm.trajectory["norm"] / arm.prediction["norm"] - 1)
     passed = score > level
     after = passed.argmax("step").clip(min=1)
-    low, high = (score.isel(step=place).drop_vars(("step", "time")) for place in (after - 1, after))
-    before, behind = (gap.isel(step=place).drop_vars(("step", "time")) for place in (after - 1, after))
+    low, high = (at_place(score, place) for place in (after - 1, after))
+    before, behind = (at_place(gap, place) for place in (after - 1, after))
     share = (level - low) / (high - low)
     # Just after the start a relative gap has no meaning (0/0): then the later of the two steps stands alone.
     between = xr.where(low > 0.05, before + share * (behind - before), behind)

@@ -26,6 +26,7 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.interfaces import AbstractTheory
+from saccade.core.trajectory import at_start
 
 
 class Corollary1(AbstractTheory):
@@ -51,8 +52,7 @@ class Theorem1(AbstractTheory):
     def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
         del task, model
         left = trajectory["score"] + np.exp(trajectory["score"]) * trajectory["inverse_partition"]
-        start = trajectory["distance"].isel(step=0, drop=True)
-        square = start**2 + 2 * (left - left.isel(step=0, drop=True))
+        square = at_start(trajectory["distance"]) ** 2 + 2 * (left - at_start(left))
         distance = (square.clip(min=0) ** 0.5).transpose(*trajectory["distance"].dims)
         return xr.Dataset({"distance": distance.assign_attrs(description="distance by theorem 1, from the measured score")})
 

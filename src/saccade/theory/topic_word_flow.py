@@ -11,7 +11,8 @@ updates with a plus; its gradient is the negative one.
 Symbols. Psi: training sentences; Psi_i: those with topic word i; <.>: mean over Psi_i; Z = e^{s_i} + Z_r: partition sum
 of a sentence; Z_r, vbar_r: that and the weighted mean embedding of its other words; l: loss as a function of vbar.
 
-Limits. Assumes that the other words do not move at all. The classifier may: if it is trained, it flows along.
+Limits. A fixed query; a norm other than 1 enters as the factor ||q||^2 in equation 2. Assumes that the other words do not
+move at all. The classifier may: if it is trained, it flows along.
 """
 
 from typing import Any, ClassVar
@@ -65,7 +66,7 @@ class Lemma2(AbstractTheory):
         start, batch = initial_model(task, model, seed), training_set(task, seed)
         field, loss = self.vector_field(task, start, batch)
         topic = task.topic_items
-        state = TopicWordState(start.scores[topic], start.embeddings[:, topic], eqx.filter(start.head, eqx.is_array))
+        state = TopicWordState(start.scores[topic], start.rescaled_embeddings[:, topic], eqx.filter(start.head, eqx.is_array))
 
         def saved(time: Any, now: TopicWordState, args: Any) -> tuple[Array, Array, Array]:
             del time, args
@@ -87,12 +88,12 @@ class Lemma2(AbstractTheory):
 
     def vector_field(self, task: Any, start: Any, batch: Batch) -> tuple[Any, Any]:
         """Equations 2 and 3 as a function (time, state, args) -> velocity, and the loss of a state."""
-        topic = task.topic_items
+        topic, norm, embeddings = task.topic_items, start.query_norm, start.rescaled_embeddings
         weight = jnp.exp(start.scores)
-        sums = sum_over_sentences(jnp.concatenate([weight[None], weight * start.embeddings]).T, batch.words, batch)
+        sums = sum_over_sentences(jnp.concatenate([weight[None], weight * embeddings]).T, batch.words, batch)
         own = batch.words[:, 0]  # one topic word a sentence, and it stands first
         rest = sums[:, 0] - weight[own]
-        rest_mean = (sums[:, 1:] - (weight * start.embeddings).T[own]) / rest[:, None]
+        rest_mean = (sums[:, 1:] - (weight * embeddings).T[own]) / rest[:, None]
         here = own[:, None] == topic
         share = here / jnp.sum(here, axis=0)
         mean_rest = rest_mean.T @ share
@@ -105,12 +106,12 @@ class Lemma2(AbstractTheory):
             attention = attended / (attended + rest)
             mean = attention[:, None] * state.embeddings.T[own] + (1 - attention)[:, None] * rest_mean
             head = eqx.combine(state.head, start.head)
-            return -jnp.mean(jnp.sum(jax.nn.log_softmax(head.finish(mean @ head.first)) * correct, axis=-1))
+            return -jnp.mean(jnp.sum(jax.nn.log_softmax(head.finish(mean @ head.first / norm)) * correct, axis=-1))
 
         def field(time: Any, state: TopicWordState, args: Any) -> TopicWordState:
             del time, args
             gradient = jax.grad(loss)(state)
-            velocity = -gradient.embeddings
+            velocity = -(norm**2) * gradient.embeddings  # v = ||q|| nu moves ||q||^2 times as fast as its gradient says
             projection = jnp.sum((state.embeddings - mean_rest) * velocity, axis=0)
             head = jax.tree.map(lambda learns, slope: -slope * learns, head_learns, gradient.head)
             return TopicWordState(projection / (1 + jnp.exp(state.scores) * mean_inverse), velocity, head)

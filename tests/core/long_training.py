@@ -1,0 +1,64 @@
+"""A training that takes a second or two and writes its state all the time: run as a script to be killed.
+
+    python long_training.py FOLDER
+
+Prints a line an event, and in the end a digest of every number.
+"""
+
+import dataclasses
+import hashlib
+import sys
+import time
+from pathlib import Path
+
+import jax
+from word_table import TASK, Table, WordTableConfig
+
+from saccade.core.errors import SaccadeError
+from saccade.core.lab import Lab, Progress, Training
+from saccade.core.optimiser import Adam
+from saccade.core.schedule import Every
+
+STEPS = 4000
+"""A dispatch ends after 32 recorded steps at the latest, so this makes 25 of them or more on any machine."""
+
+
+def train(lab: Lab) -> Training:
+    """Minibatches and Adam, so that order and optimiser state must survive too."""
+    return lab.train(
+        TASK, WordTableConfig(), Adam(0.01), STEPS, (Table(),), snapshots=(Table(),), record=Every(5), seeds=4, batch_size=8,
+        name="long training",
+    )  # fmt: skip
+
+
+def numbers(training: Training) -> str:
+    """A digest of all recorded numbers and of the trained models."""
+    digest = hashlib.sha256()
+    for dataset in (training.trajectory, training.snapshot):
+        for name in sorted(dataset.variables, key=str):
+            digest.update(str(name).encode() + dataset[name].values.tobytes())
+    digest.update(training.models.table.tobytes())
+    return digest.hexdigest()
+
+
+def _slow(event: Progress) -> None:
+    print(event.step, event.note, flush=True)
+    time.sleep(0.03)  # so that no machine is through before it is killed
+
+
+def main() -> int:
+    jax.config.update("jax_num_cpu_devices", 2)
+    jax.devices()
+    lab = Lab(Path(sys.argv[1]), progress=_slow, state_interval=0)
+    try:
+        print(numbers(train(lab)))
+    except SaccadeError as error:
+        print(error)
+        return error.exit_code
+    # A finished training leaves nothing to do: the same call with the same lab is answered from the cache.
+    print(numbers(train(dataclasses.replace(lab, progress=None))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,331 @@
+"""Verdicts from records made by hand: every rule that `saccade.core.claim` states."""
+
+import json
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from saccade.core.claim import Check, Claim, Judgement, PremiseNotMetError
+from saccade.core.errors import ConfigError
+from saccade.core.record import Arm, Record
+from saccade.core.statistics import bootstrap_interval
+
+
+def record_of(
+    values: np.ndarray | Sequence[float], diverged: Sequence[int] = (), sweeps: dict[str, list[float]] | None = None, **more: Arm
+) -> Record:
+    """A record whose arm `main` has one `error` a (sweeps and) seed; `diverged` are places of seeds."""
+    sweeps = sweeps or {}
+    array = np.asarray(values, dtype=float)
+    dims = (*sweeps, "seed")
+    diverged_at = np.full(array.shape, -1)
+    diverged_at[..., list(diverged)] = 40
+    trajectory = xr.Dataset(
+        {"error": ((*dims, "step"), np.stack([array + 9, array], axis=-1)), "diverged_at": (dims, diverged_at)},
+        coords={"seed": np.arange(array.shape[-1]), "step": [0, 10], **sweeps},
+    )
+    arms = {"main": Arm(trajectory, xr.Dataset(), xr.Dataset()), **more}
+    return Record("example", "quick", {"sweeps": sweeps}, arms, {}, "CPU, 2 cores", "float32", 1.0)
+
+
+def end_error(record: Record) -> xr.DataArray:
+    return record.arm("main").end["error"]
+
+
+def check(comparison: str = "<=", bound: float = 1.0, **options) -> Check:
+    settings = {"quantity": "error", "measure": end_error, "arms": ("main",)} | options
+    return Check(comparison=comparison, bound=bound, **settings)  # pyright: ignore[reportArgumentType]
+
+
+def claim(*checks: Check, **options) -> Claim:
+    return Claim("A-1", "The error is small", "Lu 2021, figure 1", checks, "the paper's figure", **options)
+
+
+def judge(record: Record, *checks: Check) -> Judgement:
+    return claim(*checks).judge(record)
+
+
+# -- every seed -----------------------------------------------------------------------------------------------------
+
+
+def test_every_seed_holds_if_all_keep_the_bound():
+    judgement = judge(record_of([0.1, 0.2, 1.0]), check(every_seed=True))
+    assert judgement.verdict == "holds"
+    assert judgement.findings[0].bound == "<= 1, every seed"
+    assert judgement.findings[0].seeds == 3
+
+
+def test_every_seed_fails_if_one_breaks_the_bound():
+    judgement = judge(record_of([0.1, 0.2, 1.1, 0.0]), check(every_seed=True))
+    assert judgement.verdict == "fails"
+    assert "1 of 4 seeds break the bound" in judgement.reason
+
+
+def test_every_seed_fails_if_one_diverged_even_where_the_rest_keeps_the_bound():
+    judgement = judge(record_of([0.1, 0.2, 0.3, 0.1], diverged=[2]), check(every_seed=True))
+    assert judgement.verdict == "fails"
+    assert "1 of 4 seeds diverged" in judgement.reason
+    assert judgement.findings[0].seeds == 3
+
+
+# -- mean -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("comparison", "values", "verdict"),
+    [
+        ("<=", [0.1, 0.2, 0.3, 0.2], "holds"),
+        ("<=", [0.1, 0.2, 0.3, 3.0], "undetermined"),
+        ("<=", [1.1, 1.2, 1.3, 1.2], "fails"),
+        (">=", [1.1, 1.2, 1.3, 1.2], "holds"),
+        (">=", [1.1, 1.2, 1.3, 0.1], "undetermined"),
+        (">=", [0.1, 0.2, 0.3, 0.2], "fails"),
+        ("<=", [1.0, 1.0, 1.0], "holds"),
+        ("<", [1.0, 1.0, 1.0], "fails"),
+        (">=", [1.0, 1.0, 1.0], "holds"),
+        (">", [1.0, 1.0, 1.0], "fails"),
+    ],
+)
+def test_mean_is_judged_by_its_whole_interval(comparison: str, values: list[float], verdict: str):
+    judgement = judge(record_of(values), check(comparison))
+    assert judgement.verdict == verdict
+    assert ("the interval crosses the bound" in judgement.reason) == (verdict == "undetermined")
+    finding = judgement.findings[0]
+    assert finding.value == pytest.approx(np.mean(values))
+    assert (finding.low, finding.high) == bootstrap_interval(np.asarray(values))
+
+
+def test_mean_with_one_seed_beyond_the_bound_may_still_hold():
+    assert judge(record_of([0.1, 0.1, 0.1, 0.1, 1.1]), check()).verdict == "holds"
+
+
+def test_mean_cannot_be_taken_if_a_seed_diverged():
+    for values in ([0.1, 0.2, 0.3, 0.1], [5.0, 6.0, 7.0, 5.0]):
+        judgement = judge(record_of(values, diverged=[0, 3]), check())
+        assert judgement.verdict == "undetermined"
+        assert "2 of 4 seeds diverged" in judgement.reason
+
+
+def test_divergence_counts_in_the_named_arms_only():
+    other = record_of([0.1, 0.2, 0.3], diverged=[1]).arm("main")
+    record = record_of([0.1, 0.2, 0.3], other=other)
+    assert judge(record, check()).verdict == "holds"
+    assert judge(record, check(arms=("main", "other"))).verdict == "undetermined"
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    values=st.lists(st.one_of(st.floats(-3, 3), st.just(math.nan)), min_size=1, max_size=8),
+    diverged=st.lists(st.integers(0, 7), max_size=2),
+    every_seed=st.booleans(),
+    bound=st.floats(-2, 2),
+)
+def test_no_verdict_but_undetermined_or_fails_without_enough_whole_seeds(
+    values: list[float], diverged: list[int], every_seed: bool, bound: float
+):
+    lost = [place for place in diverged if place < len(values)]
+    judgement = judge(record_of(values, lost), check(bound=bound, every_seed=every_seed))
+    numbers = [value for place, value in enumerate(values) if place not in lost and not math.isnan(value)]
+    assert judgement.findings[0].seeds == len(numbers)
+    if lost or len(numbers) < 3:
+        assert judgement.verdict != "holds"
+        assert judgement.reason
+    json.dumps(judgement.plain(), allow_nan=False)
+
+
+# -- premises and missing seeds -------------------------------------------------------------------------------------
+
+
+def test_seed_without_its_premise_is_left_out_and_counted():
+    judgement = judge(record_of([0.1, math.nan, 0.3, 0.2]), check(every_seed=True))
+    assert judgement.verdict == "holds"
+    assert judgement.findings[0].seeds == 3
+    assert judgement.findings[0].value == pytest.approx(0.2)
+    assert "1 of 4 seeds do not meet the premise" in judgement.reason
+
+
+@pytest.mark.parametrize("every_seed", [False, True])
+def test_too_few_seeds_with_the_premise_are_undetermined(every_seed: bool):
+    judgement = judge(record_of([0.1, math.nan, math.nan, 0.2]), check(every_seed=every_seed))
+    assert judgement.verdict == "undetermined"
+    assert "2 seeds, 3 needed" in judgement.reason
+
+
+@pytest.mark.parametrize("every_seed", [False, True])
+def test_no_seed_with_the_premise_is_undetermined(every_seed: bool):
+    judgement = judge(record_of([math.nan] * 4), check(every_seed=every_seed))
+    assert judgement.verdict == "undetermined"
+    assert math.isnan(judgement.findings[0].value)
+    assert "4 of 4 seeds do not meet the premise" in judgement.reason
+
+
+@pytest.mark.parametrize("every_seed", [False, True])
+def test_too_few_seeds_are_undetermined(every_seed: bool):
+    judgement = judge(record_of([0.1, 0.2]), check(every_seed=every_seed))
+    assert judgement.verdict == "undetermined"
+    assert "2 seeds, 3 needed" in judgement.reason
+    assert judge(record_of([0.1, 0.2]), check(every_seed=every_seed, seeds=2)).verdict == "holds"
+
+
+def test_one_broken_seed_is_enough_to_fail_an_every_seed_check():
+    """Both rules speak here (too few seeds; one seed breaks the bound): no further seed could mend it."""
+    assert judge(record_of([0.1, 1.2]), check(every_seed=True)).verdict == "fails"
+
+
+def test_mean_of_one_seed_never_fails_for_want_of_an_interval():
+    # Fails: one seed has no interval, its NaN edges keep no bound, and that counts as a broken bound.
+    assert judge(record_of([0.1]), check(seeds=1)).verdict != "fails"
+
+
+def test_seed_that_never_got_there_is_infinite_and_counts():
+    assert judge(record_of([0.1, 0.2, math.inf]), check()).verdict == "undetermined"
+    assert judge(record_of([0.1, 0.2, math.inf]), check(every_seed=True)).verdict == "fails"
+
+
+def test_no_seed_got_there():
+    # Fails: the range of infinite numbers is NaN, with a warning from NumPy.
+    judgement = judge(record_of([math.inf] * 3), check())
+    assert judgement.verdict == "fails"
+    json.dumps(judgement.plain(), allow_nan=False)
+
+
+def test_missing_arm_is_undetermined():
+    judgement = judge(record_of([0.1, 0.2, 0.3]), check(arms=("main", "frozen")))
+    assert judgement.verdict == "undetermined"
+    assert judgement.reason == "premise not met: arm frozen was not run"
+    assert judgement.findings == ()
+
+
+def test_unmet_premise_is_undetermined_with_its_reason():
+    def unmet(record: Record) -> xr.DataArray:
+        raise PremiseNotMetError(f"{record.study} was too short")
+
+    judgement = judge(record_of([0.1, 0.2, 0.3]), check(), check(measure=unmet))
+    assert judgement.verdict == "undetermined"
+    assert judgement.reason == "premise not met: example was too short"
+
+
+# -- several checks -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bounds", "verdict"),
+    [
+        ((1.0, 2.0), "holds"),
+        ((1.0, 0.2), "undetermined"),
+        ((1.0, 0.01), "fails"),
+        ((0.2, 0.01), "fails"),
+        ((0.01, 0.2), "fails"),
+    ],
+)
+def test_claim_is_as_good_as_its_worst_check(bounds: tuple[float, ...], verdict: str):
+    judgement = judge(record_of([0.1, 0.2, 0.3]), *(check(bound=bound, quantity=f"error {bound}") for bound in bounds))
+    assert judgement.verdict == verdict
+    assert [finding.quantity for finding in judgement.findings] == [f"error {bound}" for bound in bounds]
+
+
+# -- sweeps ---------------------------------------------------------------------------------------------------------
+
+RATES = {"rate": [0.1, 0.2, 0.4]}
+SWEPT = np.asarray([[0.1, 0.2, 0.3], [0.1, 0.9, 3.0], [5.0, 6.0, 7.0]])
+
+
+def test_cells_of_a_sweep_are_judged_one_by_one():
+    judgement = judge(record_of(SWEPT, sweeps=RATES), check())
+    assert [(place, verdict) for place, verdict, _ in judgement.cells] == [
+        ({"rate": 0.1}, "holds"),
+        ({"rate": 0.2}, "undetermined"),
+        ({"rate": 0.4}, "fails"),
+    ]
+    assert [findings[0].seeds for _, _, findings in judgement.cells] == [3, 3, 3]
+    assert judgement.verdict == "undetermined"
+    assert judgement.reason == "holds in 1, fails in 1, undetermined in 1 of 3 cells"
+
+
+@pytest.mark.parametrize(("row", "verdict"), [(0, "holds"), (2, "fails")])
+def test_sweep_with_one_verdict_everywhere_has_it(row: int, verdict: str):
+    judgement = judge(record_of(np.repeat(SWEPT[[row]], 3, axis=0), sweeps=RATES), check())
+    assert judgement.verdict == verdict
+
+
+def test_two_sweeps_make_a_cell_for_every_pair():
+    sweeps = RATES | {"variance": [1.0, 2.0]}
+    values = np.stack([SWEPT, SWEPT + 10], axis=1)
+    judgement = judge(record_of(values, sweeps=sweeps), check())
+    assert [tuple(place.values()) for place, _, _ in judgement.cells] == [
+        (rate, variance) for rate in RATES["rate"] for variance in (1.0, 2.0)
+    ]
+    assert [verdict for place, verdict, _ in judgement.cells if place["variance"] == 2.0] == ["fails"] * 3
+
+
+def test_diverged_seeds_count_in_their_own_cell():
+    record = record_of(np.repeat(SWEPT[[0]], 3, axis=0), sweeps=RATES)
+    record.arm("main").trajectory["diverged_at"][1, 2] = 40
+    judgement = judge(record, check(every_seed=True))
+    assert [verdict for _, verdict, _ in judgement.cells] == ["holds", "fails", "holds"]
+
+
+def test_check_that_was_not_swept_counts_in_every_cell():
+    # Fails: a sweep that one check does not have is forgotten for all, and its cells are pooled as if they were seeds.
+    record = record_of(SWEPT, sweeps=RATES, plain=record_of([0.1, 0.2, 0.3]).arm("main"))
+    unswept = check(measure=lambda record: record.arm("plain").end["error"], arms=("plain",))
+    judgement = judge(record, check(), unswept)
+    assert all(finding.seeds == 3 for finding in judgement.findings)
+    assert [verdict for _, verdict, _ in judgement.cells] == ["holds", "undetermined", "fails"]
+
+
+# -- what is refused ------------------------------------------------------------------------------------------------
+
+
+def test_measure_without_seeds_is_an_error():
+    with pytest.raises(TypeError, match="one number a seed"):
+        judge(record_of([0.1, 0.2, 0.3]), check(measure=lambda record: end_error(record).mean("seed")))
+
+
+def test_measure_with_more_than_one_number_a_seed_is_an_error():
+    # Fails: words (or any other dim that was not reduced) are pooled as if they were seeds.
+    with pytest.raises(TypeError, match="one number a seed"):
+        judge(record_of([0.1, 0.2, 0.3]), check(measure=lambda record: end_error(record).expand_dims(word=4)))
+
+
+def test_unknown_comparison_is_refused():
+    with pytest.raises(ConfigError, match=r"comparison: got '==', allowed: <=, <, >=, >"):
+        check("==")
+
+
+@pytest.mark.parametrize("expected", ["fails", "undetermined"])
+def test_expected_failure_needs_a_reason(expected: str):
+    with pytest.raises(ConfigError, match=f"claim A-1: expected='{expected}' without a reason"):
+        claim(check(), expected=expected)
+    judgement = claim(check(bound=0.01), expected="fails", reason="the text leaves it out").judge(record_of([0.1, 0.2, 0.3]))
+    assert judgement.as_expected
+    assert not judge(record_of([0.1, 0.2, 0.3]), check(bound=0.01)).as_expected
+
+
+def test_claim_without_checks_is_refused():
+    # Fails: no check fails, so such a claim holds on every record.
+    with pytest.raises(ConfigError, match="A-1"):
+        claim()
+
+
+# -- plain ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "record",
+    [record_of([0.1, 0.2, 0.3]), record_of([math.nan] * 3), record_of([0.1], [0]), record_of(SWEPT, sweeps=RATES)],
+    ids=["plain", "no numbers", "diverged", "swept"],
+)
+def test_plain_judgement_is_json_without_nan(record: Record):
+    judgement = judge(record, check())
+    plain = json.loads(json.dumps(judgement.plain(), allow_nan=False))
+    assert plain["verdict"] == judgement.verdict
+    assert plain["claim"] == "A-1"
+    finding = judgement.findings[0]
+    assert plain["findings"][0]["value"] == (None if math.isnan(finding.value) else finding.value)
+    assert len(plain["cells"]) == len(judgement.cells)

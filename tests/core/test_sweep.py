@@ -1,0 +1,183 @@
+"""Swept values: arithmetic, checks of every value, paths, and what is refused in which words."""
+
+import dataclasses
+import math
+import operator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saccade.core.errors import ConfigError
+from saccade.core.optimiser import GradientDescent, GradientFlow
+from saccade.core.sweep import (
+    Swept,
+    map_swept,
+    require,
+    require_count,
+    require_positive,
+    sweepable,
+    swept_in,
+    with_overrides,
+    with_sweep,
+)
+from saccade.models.attention_classifier import AttentionClassifierConfig
+
+GRIDS = st.lists(st.floats(0.1, 10), min_size=1, max_size=5, unique=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    width: float = 2.0
+    count: int = 3
+
+    def __post_init__(self):
+        require_positive(self, "width")
+        require_count(self, "count", least=2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    rate: float = 0.1
+    name: str = "outer"
+    flag: bool = False
+    inner: Inner = Inner()
+
+    def __post_init__(self):
+        require(self, "rate", "below 1", lambda value: value < 1)
+
+
+@given(grid=GRIDS, number=st.floats(0.5, 3))
+def test_arithmetic_maps_the_values_and_keeps_name_and_grid(grid: list[float], number: float):
+    swept = Swept.over("variance", grid)
+    for operation in (operator.add, operator.sub, operator.mul, operator.truediv):
+        left, right = operation(swept, number), operation(number, swept)
+        assert left.values == tuple(operation(value, number) for value in grid)
+        assert right.values == tuple(operation(number, value) for value in grid)
+        for result in (left, right):
+            assert (result.name, result.grid) == ("variance", tuple(grid))
+    assert (swept**0.5).values == tuple(value**0.5 for value in grid)
+    assert (-swept).values == tuple(-value for value in grid)
+    assert (swept**0.5).grid == (-swept).grid == tuple(grid)
+
+
+@pytest.mark.parametrize(
+    ("grid", "got"),
+    [
+        ((), "no values, allowed: at least one number"),
+        ((0.1, 0.2, 0.1), "0.1, 0.2, 0.1, allowed: every value once"),
+        ((1, 1.0), "1, 1, allowed: every value once"),
+        ((0.1, math.nan), "0.1, nan, allowed: finite numbers"),
+        ((math.inf,), "inf, allowed: finite numbers"),
+    ],
+)
+def test_impossible_grid_is_refused(grid: tuple[float, ...], got: str):
+    with pytest.raises(ConfigError) as refusal:
+        Swept.over("rate", grid)
+    assert str(refusal.value) == f"sweep rate: got {got}"
+
+
+# -- checks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
+def test_every_swept_value_is_checked(value: float):
+    plain = rf"width: got {value!r}, allowed: a finite number above 0"
+    with pytest.raises(ConfigError, match=plain):
+        Inner(value)
+    with pytest.raises(ConfigError, match=plain):
+        Inner(Swept("width", (1.0, 2.0), (1.0, value)))  # pyright: ignore[reportArgumentType]
+    assert Inner(Swept.over("width", (1.0, 2.0))).width == Swept.over("width", (1.0, 2.0))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("value", [1, -2, 2.0, "3", None])
+def test_count_must_be_whole_and_large_enough(value):
+    with pytest.raises(ConfigError, match=rf"count: got {value!r}, allowed: a whole number, at least 2"):
+        Inner(count=value)
+
+
+@pytest.mark.parametrize("value", ["fast", None])
+def test_wrong_type_is_refused_like_a_wrong_value(value):
+    # Fails: comparing it raises a TypeError that does not name the field.
+    with pytest.raises(ConfigError, match=rf"width: got {value!r}, allowed: a finite number above 0"):
+        Inner(value)
+
+
+def test_arithmetic_that_leaves_the_allowed_range_is_refused():
+    with pytest.raises(ConfigError, match=r"rate: got -0\.5, allowed: a finite number above 0"):
+        GradientDescent(Swept.over("rate", (0.5, 1.5)) - 1)  # pyright: ignore[reportArgumentType]
+
+
+# -- finding and placing --------------------------------------------------------------------------------------------
+
+
+def test_sweepable_lists_floats_at_any_depth():
+    assert sweepable(Outer()) == ["rate", "inner.width"]
+    assert sweepable(with_sweep(Outer(), "inner.width", (1, 2))) == ["rate", "inner.width"]
+    assert sweepable(GradientFlow()) == ["rate", "relative_tolerance", "absolute_tolerance"]
+
+
+def test_with_sweep_follows_dotted_paths():
+    assert with_sweep(Outer(), "rate", (0.1, 0.2)).rate == Swept.over("rate", (0.1, 0.2))
+    swept = with_sweep(Outer(), "inner.width", (1, 2))
+    assert swept.inner.width == Swept.over("inner.width", (1, 2))
+    assert (swept.rate, swept.inner.count) == (0.1, 3)
+
+
+def test_with_sweep_checks_every_value():
+    with pytest.raises(ConfigError, match=r"width: got -1\.0"):
+        with_sweep(Outer(), "inner.width", (1, -1))
+    with pytest.raises(ConfigError, match=r"rate: got 2\.0, allowed: below 1"):
+        with_sweep(Outer(), "rate", (0.5, 2))
+
+
+@pytest.mark.parametrize("path", ["speed", "name", "inner", "inner.count", "inner.widht", "rate.rate", ""])
+def test_unknown_path_is_refused_with_what_is_allowed(path: str):
+    with pytest.raises(ConfigError) as refusal:
+        with_sweep(Outer(), path, (1, 2))
+    assert str(refusal.value) == f"sweep {path}: no such float, allowed: rate, inner.width"
+
+
+def test_config_without_floats_allows_none():
+    @dataclasses.dataclass(frozen=True)
+    class Whole:
+        count: int = 3
+
+    with pytest.raises(ConfigError, match="allowed: none"):
+        with_sweep(Whole(), "count", (1, 2))
+
+
+def test_swept_in_finds_sweeps_at_any_depth_in_order():
+    config = with_sweep(with_sweep(Outer(), "inner.width", (1, 2)), "rate", (0.1,))
+    assert list(swept_in(config)) == ["rate", "inner.width"]
+    model = dataclasses.replace(AttentionClassifierConfig(), embedding_std=Swept.over("std", (1, 2)))  # pyright: ignore[reportArgumentType]
+    assert list(swept_in(model, config)) == ["std", "rate", "inner.width"]
+    assert swept_in(Outer(), 3, None) == {}
+
+
+def test_one_sweep_may_reach_several_fields():
+    swept = Swept.over("variance", (0.1, 0.4))
+    config = Outer(rate=swept, inner=Inner(swept**0.5))  # pyright: ignore[reportArgumentType]
+    assert list(swept_in(config)) == ["variance"]
+
+
+def test_two_grids_of_one_name_are_refused():
+    first, second = Swept.over("rate", (0.1, 0.2)), Swept.over("rate", (0.1, 0.3))
+    message = "sweep rate: got two different grids, allowed: one grid a name"
+    with pytest.raises(ConfigError, match=message):
+        swept_in(Outer(rate=first, inner=Inner(second)))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match=message):
+        swept_in(Outer(rate=first), Outer(rate=second))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match=message):
+        swept_in(first, second)
+
+
+def test_map_swept_replaces_sweeps_only():
+    config = with_sweep(Outer(name="other"), "inner.width", (1, 2))
+    assert map_swept(config, lambda swept: swept.values[1]) == Outer(name="other", inner=Inner(2.0))
+
+
+def test_with_overrides_names_what_is_allowed():
+    assert with_overrides(Outer(), {"rate": 0.3}) == Outer(0.3)
+    with pytest.raises(ConfigError, match="speed: no such field, allowed: rate, name, flag, inner"):
+        with_overrides(Outer(), {"speed": 1})

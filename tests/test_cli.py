@@ -1,0 +1,298 @@
+"""The command line, in process: help, one line for every mistake, and every command end to end on a tiny run."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from saccade import __version__
+from saccade.cli import main
+from saccade.core.record import Record
+from saccade.core.study import study_names
+
+TINY = [
+    *("--seeds", "2", "--dictionary-size", "12", "--sentence-size", "4", "--train-size", "16", "--test-size", "6"),
+    *("--dimension", "3", "--key-dimension", "2", "--steps", "4"),
+]
+"""A run of sen_convolution (the study of a single training) that takes as long as its compilation."""
+
+
+def called(*arguments: str) -> int:
+    """The exit code of a command; help leaves by SystemExit."""
+    try:
+        return main(list(arguments))
+    except SystemExit as stop:
+        return int(stop.code or 0)
+
+
+@pytest.fixture(scope="session")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="session")
+def tiny_run(output: Path) -> dict:
+    """What `saccade run --json` printed, for a run into `output`."""
+    import contextlib
+    import io
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
+        assert main(["run", "sen_convolution", *TINY, "--output", str(output), "--json"]) == 0
+    return json.loads(printed.getvalue())
+
+
+# -- help -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["--help"], ["usage", "reproduce", "ledger"]),
+        (["-h"], ["usage"]),
+        (["list", "--help"], ["--json"]),
+        (["run", "--help"], ["usage", *study_names()]),
+        *((["run", study, "--help"], ["--preset", "--sweep", "--seeds", "Repetitions"]) for study in study_names()),
+        (["reproduce", "--help"], ["--page", "--only"]),
+        (["report", "--help"], ["--output"]),
+        (["ledger", "--help"], ["--output", "--json"]),
+        (["compact", "--help"], ["--output"]),
+    ],
+    ids=lambda value: " ".join(value) if value and value[0] in ("--help", "-h", "list", "run", "reproduce") else "",
+)
+def test_every_command_helps(arguments, wanted, capsys):
+    assert called(*arguments) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    for text in wanted:
+        assert text in printed.out
+
+
+def test_the_version_is_told(capsys):
+    assert called("--version") == 0
+    assert capsys.readouterr().out == f"saccade {__version__}\n"
+
+
+def test_every_option_has_help(capsys):
+    """The docstring below each field of the config arrives in the help of its study."""
+    for study in study_names():
+        called("run", study, "--help")
+        told = capsys.readouterr().out
+        options = re.findall(r"^[│|\s]*(--[a-z][a-z-]+)", told, re.MULTILINE)
+        assert len(options) > 10
+        for option in options:
+            assert re.search(rf"{option}\b[^\n]*(\n[│|\s]+)?[^\n]*[a-zA-Z(]{{4}}", told), option
+
+
+def test_help_is_quick_because_it_imports_neither_jax_nor_tyro():
+    program = (
+        "import sys; from saccade.cli import main; code = main(['--help']); "
+        "print(sorted({'jax', 'tyro', 'numpy', 'xarray', 'matplotlib'} & set(sys.modules))); sys.exit(code)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("usage: saccade")
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+# -- mistakes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["wrong"], "command: got 'wrong', allowed: list, run"),
+        (["list", "--wrong"], "--wrong: no such option"),
+        (["list", "extra"], "extra"),
+        (["run", "wrong"], "study: got 'wrong', allowed: sen"),
+        (["run", "sen", "extra"], "extra"),
+        (["run", "sen", "--ratee", "1"], "did you mean --rate?"),
+        (["run", "sen", "--seeds", "x"], "--seeds: got 'x', allowed: a whole number"),
+        (["run", "sen", "--seeds", "1.5"], "--seeds: got '1.5', allowed: a whole number"),
+        (["run", "sen", "--seeds", "0"], "seeds: got 0, allowed: a whole number, at least 1"),
+        (["run", "sen", "--seeds"], "--seeds: got nothing"),
+        (["run", "sen", "--rate", "fast"], "--rate: got 'fast', allowed: a number"),
+        (["run", "sen", "--rate", "-1"], "rate: got -1.0, allowed: a finite number above 0"),
+        (["run", "sen", "--rate", "nan"], "rate: got nan"),
+        (["run", "sen", "--leak", "2"], "leak: got 2.0, allowed: from 0 to 1"),
+        (["run", "sen", "--query", "none"], "--query: got 'none', allowed: unit, fixed, trained"),
+        (["run", "sen", "--steps", "10", "--long-steps", "5"], "long_steps: got 5, allowed: a whole number, at least 10"),
+        (["run", "sen", "--json", "yes"], "--json: got 'yes', allowed: no value"),
+        (["run", "sen", "--precision", "float16"], "--precision: got 'float16', allowed: float32, float64"),
+        (["run", "sen", "--preset", "wrong"], "preset: got 'wrong', allowed: quick, paper, code"),
+        (["run", "sen", "--preset"], "--preset: got nothing"),
+        (["run", "sen", "--sweep", "wrong=1,2"], "sweep wrong: no such float in sen, allowed: leak, embedding_std"),
+        (["run", "sen", "--sweep", "steps=1,2"], "sweep steps: no such float"),
+        (["run", "sen", "--sweep", "rate=a,b"], "--sweep: got 'rate=a,b', allowed: NAME=V1,V2"),
+        (["run", "sen", "--sweep", "rate"], "--sweep: got 'rate', allowed: NAME=V1,V2"),
+        (["run", "sen", "--sweep", "rate=nan"], "sweep rate: got nan, allowed: finite numbers"),
+        (["run", "sen", "--sweep", "rate=1,1"], "sweep rate: got 1, 1, allowed: every value once"),
+        (["run", "sen", "--sweep", "rate=-1,1"], "rate: got -1.0, allowed: a finite number above 0"),
+        (["run", "sen", "--sweep", "rate=1", "--sweep", "rate=2"], "--sweep: got 'rate' twice"),
+        (["run", "sen_query", "--query-variances", "0.1", "0.5"], "query_variances: got (0.1, 0.5), allowed: at least three"),
+        (["reproduce", "--only", "wrong"], "study: got 'wrong'"),
+        (["report"], "got no record, usage: saccade report"),
+        (["ledger", "--json"], "got no record, usage: saccade ledger"),
+        (["compact", "one.nc", "two.nc"], "record: got 2 paths, allowed: one"),
+        (["report", "one.nc", "--output"], "--output: got nothing, allowed: a path"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_option_is_one_line_and_exit_code_two(arguments, told, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert called(*arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert re.fullmatch(r"saccade: [^\n]+\n", printed.err)
+    assert told in printed.err
+    assert not list(tmp_path.rglob("*.nc"))
+
+
+def test_a_dimension_below_the_number_of_topics_is_refused(capsys, tmp_path):
+    """Fewer dimensions than topics have no orthonormal columns, one a topic."""
+    tiny = ["--seeds", "1", "--steps", "1", "--long-steps", "1", "--train-size", "8", "--dictionary-size", "8", "--topics", "3"]
+    assert called("run", "sen", *tiny, "--dimension", "2", "--output", str(tmp_path)) == 2
+    assert re.search(r"saccade: dimension: got 2, allowed: [^\n]+\n$", capsys.readouterr().err)
+
+
+def test_several_values_of_one_option_can_be_listed(capsys):
+    """'--query-variances 0.1 0.5 1' is what the options' own check calls allowed."""
+    assert called("run", "sen_query", "--query-variances", "0.1", "0.5", "1.0", "--preset", "wrong") == 2
+    assert "preset: got 'wrong'" in capsys.readouterr().err
+    from saccade.cli import ReproduceOptions, RunOptions, _parsed, _parsed_together  # pyright: ignore[reportPrivateUsage]
+    from saccade.core.study import find_study
+
+    config = find_study("sen_query").config("quick")
+    _, parsed = _parsed_together(RunOptions(), config, ["--query-variances", "0.1", "0.5", "1.0"], "sen_query")
+    assert parsed.query_variances == (0.1, 0.5, 1.0)
+    assert _parsed(ReproduceOptions(), ["--only", "sen", "sen_query"], "saccade reproduce").only == ("sen", "sen_query")
+
+
+@pytest.mark.parametrize("command", ["report", "ledger", "compact"])
+@pytest.mark.parametrize("kind", ["missing", "empty", "text", "cut", "edited", "folder"])
+def test_a_bad_file_is_one_line_and_exit_code_one(command, kind, tiny_run, tmp_path, capsys):
+    whole = Path(tiny_run["record"]).read_bytes()
+    path = tmp_path / "bad.nc"
+    content = {"empty": b"", "text": b"no record" * 20, "cut": whole[:-200], "edited": whole[:3000] + b"X" + whole[3001:]}
+    if kind in content:
+        path.write_bytes(content[kind])
+    elif kind == "folder":
+        path.mkdir()
+    assert called(command, str(path), "--output", str(tmp_path / "new")) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert re.fullmatch(r"saccade: [^\n]*bad\.nc[^\n]*\n", printed.err)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tiny_run, tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    assert called("report", tiny_run["record"], "--output", str(tmp_path / "file" / "page.html")) == 1
+    assert re.fullmatch(r"saccade: [^\n]+\n", capsys.readouterr().err)
+    assert called("run", "sen_convolution", *TINY, "--output", str(tmp_path / "file")) == 1
+    assert re.fullmatch(r"saccade: [^\n]+\n", capsys.readouterr().err)
+
+
+# -- the commands ---------------------------------------------------------------------------------------------------
+
+
+def test_list_names_every_study_in_words_and_in_json(capsys):
+    assert called("list", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == study_names()
+    assert all(row["claims"] and {"quick", "paper"} <= set(row["presets"]) for row in rows)
+    assert called("list") == 0
+    told = capsys.readouterr().out
+    assert all(study in told for study in study_names())
+
+
+def test_run_leaves_a_record_and_figures(tiny_run, output):
+    record = Path(tiny_run["record"])
+    assert record.is_relative_to(output)
+    assert tiny_run["study"] == "sen_convolution"
+    assert tiny_run["preset"] == "quick"
+    assert [claim["claim"] for claim in tiny_run["claims"]] == ["A-14"]
+    assert tiny_run["claims"][0]["verdict"] == "undetermined", "two seeds of five"
+    figures = {path.name for path in (record.parent / "figures").iterdir()}
+    assert {"sen_convolution_distributions.png", "sen_convolution_curves.png"} <= figures
+
+
+def test_a_second_run_comes_from_the_cache_and_says_the_same(tiny_run, output, capsys):
+    trained = {path: path.stat().st_mtime_ns for path in (output / "cache").glob("*.training")}
+    assert len(trained) == 1
+    assert called("run", "sen_convolution", *TINY, "--output", str(output), "--json") == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == tiny_run
+    assert "from the cache" in printed.err
+    assert {path: path.stat().st_mtime_ns for path in (output / "cache").glob("*.training")} == trained
+
+
+def test_run_without_json_tells_verdict_and_folder(tiny_run, output, capsys):
+    assert called("run", "sen_convolution", *TINY, "--output", str(output)) == 0
+    told = capsys.readouterr().out
+    assert "A-14" in told
+    assert "undetermined" in told
+    assert str(Path(tiny_run["record"]).parent) in told.replace("\n", "")
+
+
+def test_a_changed_setting_gets_a_folder_of_its_own(tiny_run, output):
+    folder = Path(tiny_run["record"]).parent
+    assert re.fullmatch(r"sen_convolution-quick-[0-9a-f]{8}", folder.name)
+    assert folder.parent == output
+
+
+def test_report_makes_one_page_from_records_and_folders(tiny_run, output, tmp_path, capsys):
+    for given in (tiny_run["record"], str(output)):
+        page = tmp_path / "page.html"
+        assert called("report", given, "-o", str(page)) == 0
+        assert "1 records" in capsys.readouterr().out
+        assert "A-14" in page.read_text()
+
+
+def test_ledger_tells_the_verdicts_three_ways(tiny_run, tmp_path, capsys):
+    assert called("ledger", tiny_run["record"], "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert "A-14" in json.dumps(rows)
+    assert called("ledger", tiny_run["record"]) == 0
+    told = capsys.readouterr().out
+    assert "A-14" in told
+    table = tmp_path / "ledger.md"
+    assert called("ledger", "--output", str(table), tiny_run["record"]) == 0
+    assert "A-14" in table.read_text()
+    assert table.read_text().strip() == told.strip()
+
+
+def test_compact_rounds_and_is_judged_alike(tiny_run, tmp_path, capsys):
+    copy = tmp_path / "small.nc"
+    assert called("compact", tiny_run["record"], "-o", str(copy)) == 0
+    assert str(copy) in capsys.readouterr().out
+    whole, rounded = (Record.open(Path(path)).arm("TC-CNN").trajectory["loss"].values for path in (tiny_run["record"], copy))
+    assert not np.array_equal(whole, rounded)
+    np.testing.assert_allclose(rounded, whole, rtol=2**-12)  # 12 binary digits, rounded to nearest
+    verdicts = []
+    for path in (tiny_run["record"], str(copy)):
+        capsys.readouterr()
+        assert called("ledger", path, "--json") == 0
+        verdicts.append([row["verdict"] for row in json.loads(capsys.readouterr().out)])
+    assert verdicts[0] == verdicts[1]
+
+
+def test_reproduce_tells_what_is_not_as_expected(tiny_run, output, tmp_path, monkeypatch, capsys):
+    """Two seeds decide nothing, so A-14 is not as expected, and the exit code says so."""
+    import dataclasses
+
+    from saccade.studies import sen_convolution
+
+    names = [option.lstrip("-").replace("-", "_") for option in TINY[::2]]
+    config = sen_convolution.Config(rate=0.15, **dict(zip(names, map(int, TINY[1::2]), strict=True)))
+    monkeypatch.setattr(sen_convolution, "STUDY", dataclasses.replace(sen_convolution.STUDY, presets={"quick": config}))
+    page = tmp_path / "page.html"
+    assert called("reproduce", "--only", "sen_convolution", "--output", str(output), "--page", str(page)) == 1
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[-1] == "saccade: not as expected: A-14"
+    assert "A-14" in page.read_text()
+    assert called("reproduce", "--only", "sen_convolution", "--output", str(output), "--page", str(page), "--json") == 1
+    assert "A-14" in json.dumps(json.loads(capsys.readouterr().out))
