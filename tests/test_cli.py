@@ -1,18 +1,30 @@
 """The command line, in process: help, one line for every mistake, and every command end to end on a tiny run."""
 
+import contextlib
+import dataclasses
+import io
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from saccade import __version__
-from saccade.cli import main
+from saccade.cli import (
+    ReproduceOptions,
+    RunOptions,
+    _parsed,  # pyright: ignore[reportPrivateUsage]
+    _parsed_together,  # pyright: ignore[reportPrivateUsage]
+    main,
+)
 from saccade.core.record import Record
-from saccade.core.study import study_names
+from saccade.core.study import find_study, study_names
+from saccade.studies import sen_convolution
 
 TINY = [
     *("--seeds", "2", "--dictionary-size", "12", "--sentence-size", "4", "--train-size", "16", "--test-size", "6"),
@@ -29,17 +41,22 @@ def called(*arguments: str) -> int:
         return int(stop.code or 0)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module", autouse=True)
+def in_a_hurry() -> Iterator[None]:
+    """Compiled without optimisation: these trainings take as long as their compilation."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tiny_run(output: Path) -> dict:
     """What `saccade run --json` printed, for a run into `output`."""
-    import contextlib
-    import io
-
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
         assert main(["run", "sen_convolution", *TINY, "--output", str(output), "--json"]) == 0
@@ -162,9 +179,6 @@ def test_several_values_of_one_option_can_be_listed(capsys):
     """'--query-variances 0.1 0.5 1' is what the options' own check calls allowed."""
     assert called("run", "sen_query", "--query-variances", "0.1", "0.5", "1.0", "--preset", "wrong") == 2
     assert "preset: got 'wrong'" in capsys.readouterr().err
-    from saccade.cli import ReproduceOptions, RunOptions, _parsed, _parsed_together  # pyright: ignore[reportPrivateUsage]
-    from saccade.core.study import find_study
-
     config = find_study("sen_query").config("quick")
     _, parsed = _parsed_together(RunOptions(), config, ["--query-variances", "0.1", "0.5", "1.0"], "sen_query")
     assert parsed.query_variances == (0.1, 0.5, 1.0)
@@ -282,10 +296,6 @@ def test_compact_rounds_and_is_judged_alike(tiny_run, tmp_path, capsys):
 
 def test_reproduce_tells_what_is_not_as_expected(tiny_run, output, tmp_path, monkeypatch, capsys):
     """Two seeds decide nothing, so A-14 is not as expected, and the exit code says so."""
-    import dataclasses
-
-    from saccade.studies import sen_convolution
-
     names = [option.lstrip("-").replace("-", "_") for option in TINY[::2]]
     config = sen_convolution.Config(rate=0.15, **dict(zip(names, map(int, TINY[1::2]), strict=True)))
     monkeypatch.setattr(sen_convolution, "STUDY", dataclasses.replace(sen_convolution.STUDY, presets={"quick": config}))

@@ -44,7 +44,7 @@ def command_lines() -> list[tuple[str, str]]:
     lines = []
     for path in DOCUMENTS:
         shell = "\n".join(blocks(path, "", "sh", "bash", "console", "shell", "text")).replace("\\\n", " ")
-        inline = re.findall(r"`((?:saccade|make) [^`\n]+)`", FENCE.sub("", path.read_text()))
+        inline = re.findall(r"`((?:saccade|make) [^`\n]+ [^`\n]+|make [a-z]+)`", FENCE.sub("", path.read_text()))
         for line in [*shell.splitlines(), *inline]:
             command = re.sub(r"\s+#.*$", "", line.strip().removeprefix("$ ").strip())
             command = re.sub(r"^\.venv/bin/", "", command)

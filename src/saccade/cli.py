@@ -244,10 +244,10 @@ def _ledger(arguments: list[str]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class CompactOptions:
-    """A smaller copy of a record: numbers rounded to 12 binary digits; refused if that changed a verdict."""
+    """A smaller copy of a record: numbers rounded to 14 binary digits; refused if that changed a verdict."""
 
-    output: Path = Path("record.nc")
-    """The copy to write."""
+    output: Path = Path("record.nc.gz")
+    """The copy to write; compressed as a whole if its name ends in .gz."""
 
 
 def _compact(arguments: list[str]) -> int:
@@ -308,9 +308,9 @@ def _opened(paths: Sequence[Path]) -> list[tuple[Any, Any]]:
     for path in paths:
         if not path.exists():
             raise FileError(f"cannot read {path}: no such file or folder")
-        files += sorted(path.rglob("*.nc")) if path.is_dir() else [path]
+        files += sorted((*path.rglob("*.nc"), *path.rglob("*.nc.gz"))) if path.is_dir() else [path]
     if not files:
-        raise FileError(f"no records (*.nc) below {', '.join(str(path) for path in paths)}")
+        raise FileError(f"no records (*.nc, *.nc.gz) below {', '.join(str(path) for path in paths)}")
     entries = []
     for file in files:
         record = Record.open(file)

@@ -46,6 +46,7 @@ def dataset(steps: Any, rate: Any = 0.1, sweep: dict[str, Any] | None = None, **
 
 def _record(study: str, config: Any, arms: dict[str, Arm]) -> Record:
     plain = describe(config) | {"sweeps": {}}
+    plain.pop("class")
     return Record(study, "synthetic", plain, arms, {"saccade": "0"}, "none", "float64", 0.0)
 
 

@@ -147,10 +147,7 @@ class Claim:
         for place in np.ndindex(*(record.sweeps[dim].size for dim in sweeps)):
             chosen = dict(zip(sweeps, place, strict=True))
             findings = tuple(
-                _find(
-                    check,
-                    *(part.isel({key: at for key, at in chosen.items() if key in part.dims}) for part in (measured, diverged)),
-                )
+                _find(check, _cell(measured, chosen), _cell(diverged, chosen))
                 for check, (measured, diverged) in zip(self.checks, values, strict=True)
             )
             where = {dim: float(record.sweeps[dim][at]) for dim, at in chosen.items()}
@@ -174,6 +171,10 @@ def _measured(check: Check, record: Record) -> tuple[xr.DataArray, xr.DataArray]
     for one in diverged:
         lost = lost | one.any([dim for dim in one.dims if dim not in values.dims])
     return values, lost
+
+
+def _cell(values: xr.DataArray, chosen: Mapping[str, int]) -> xr.DataArray:
+    return values.isel({dim: at for dim, at in chosen.items() if dim in values.dims})
 
 
 def _find(check: Check, values: xr.DataArray, diverged: xr.DataArray) -> Finding:

@@ -8,6 +8,7 @@
 """
 
 import dataclasses
+import gzip
 import io
 import json
 from collections.abc import Mapping
@@ -118,7 +119,7 @@ class Record:
         return {"schema": SCHEMA} | {key: plain.get(key, getattr(self, key)) for key in _ROOT if key != "schema"}
 
     def save(self, path: Path) -> None:
-        """Write atomically, sealed and compressed."""
+        """Write atomically, sealed and compressed; a name that ends in .gz compresses the file itself once more."""
         tree = self.tree()
         encoding = {
             node.path: {
@@ -129,7 +130,9 @@ class Record:
             for node in tree.subtree
         }
         buffer = tree.to_netcdf(None, engine="h5netcdf", encoding=encoding)
-        write_sealed(Path(path), bytes(buffer))  # pyright: ignore[reportArgumentType]
+        payload = bytes(buffer)  # pyright: ignore[reportArgumentType]
+        # Most of a small record is HDF5's own bookkeeping, which only whole-file compression reaches.
+        write_sealed(Path(path), gzip.compress(payload, mtime=0) if Path(path).suffix == ".gz" else payload)
 
     @staticmethod
     def open(path: Path) -> "Record":
@@ -137,6 +140,8 @@ class Record:
         path = Path(path)
         payload = read_sealed(path)
         try:
+            if payload.startswith(b"\x1f\x8b"):
+                payload = gzip.decompress(payload)
             with xr.open_datatree(io.BytesIO(payload), engine="h5netcdf") as tree:
                 tree.load()
                 return _from_tree(tree)
@@ -145,8 +150,8 @@ class Record:
         except Exception as error:
             raise FileError(f"{path}: sealed, but not a record of this version ({type(error).__name__}: {error})") from error
 
-    def compact(self, bits: int = 12) -> "Record":
-        """A smaller copy: floats rounded to so many significant binary digits (12: one part in 4,096)."""
+    def compact(self, bits: int = 14) -> "Record":
+        """A smaller copy: floats rounded to so many significant binary digits (14: one part in 16,384)."""
 
         def smaller(dataset: xr.Dataset) -> xr.Dataset:
             rounded = {

@@ -94,10 +94,11 @@ def require_positive(owner: Any, *fields: str) -> None:
 
 
 def require_count(owner: Any, *fields: str, least: int = 1) -> None:
+    def counts(value: Any) -> bool:
+        return isinstance(value, int | np.integer) and bool(value >= least)
+
     for field in fields:
-        require(
-            owner, field, f"a whole number, at least {least}", lambda value: isinstance(value, int | np.integer) and value >= least
-        )
+        require(owner, field, f"a whole number, at least {least}", counts)
 
 
 def swept_in(*configs: Any) -> dict[str, Swept]:
