@@ -394,8 +394,8 @@ def _by_tyro(kind: Any, default: Any, arguments: Sequence[str], program: str) ->
     try:
         with contextlib.redirect_stderr(error):
             return tyro.cli(
-                kind, prog=program, args=list(arguments), default=default,
-                config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.UseAppendAction),
+                kind, prog=program, args=_gathered(arguments), default=default,
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
             )  # fmt: skip
     except SystemExit as stop:
         if stop.code in (0, None):
@@ -403,6 +403,24 @@ def _by_tyro(kind: Any, default: Any, arguments: Sequence[str], program: str) ->
         # `_check_options` has seen to the usual mistakes; for the rest, the first line inside tyro's box.
         told = [line.strip(" │|") for line in error.getvalue().splitlines() if line.strip(" │|─╭╮╰╯-")]
         raise ConfigError(f"{program}: {told[1] if len(told) > 1 else 'wrong options'}") from None
+
+
+def _gathered(arguments: Sequence[str]) -> list[str]:
+    """All values of a repeated --sweep (or --only) behind one, which is how tyro takes several."""
+    gathered: list[str] = []
+    repeated: dict[str, list[str]] = {}
+    current: list[str] = gathered
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name in ("--sweep", "--only"):
+            current = repeated.setdefault(name, [])
+            current += [value] if equals else []
+        elif _is_option(argument):
+            current = gathered
+            gathered.append(argument)
+        else:
+            current.append(argument)
+    return gathered + [part for name, values in repeated.items() for part in (name, *values)]
 
 
 def _name(field: str) -> str:

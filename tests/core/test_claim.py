@@ -178,7 +178,6 @@ def test_one_broken_seed_is_enough_to_fail_an_every_seed_check():
 
 
 def test_mean_of_one_seed_never_fails_for_want_of_an_interval():
-    # Fails: one seed has no interval, its NaN edges keep no bound, and that counts as a broken bound.
     assert judge(record_of([0.1]), check(seeds=1)).verdict != "fails"
 
 
@@ -188,7 +187,6 @@ def test_seed_that_never_got_there_is_infinite_and_counts():
 
 
 def test_no_seed_got_there():
-    # Fails: the range of infinite numbers is NaN, with a warning from NumPy.
     judgement = judge(record_of([math.inf] * 3), check())
     assert judgement.verdict == "fails"
     json.dumps(judgement.plain(), allow_nan=False)
@@ -271,7 +269,6 @@ def test_diverged_seeds_count_in_their_own_cell():
 
 
 def test_check_that_was_not_swept_counts_in_every_cell():
-    # Fails: a sweep that one check does not have is forgotten for all, and its cells are pooled as if they were seeds.
     record = record_of(SWEPT, sweeps=RATES, plain=record_of([0.1, 0.2, 0.3]).arm("main"))
     unswept = check(measure=lambda record: record.arm("plain").end["error"], arms=("plain",))
     judgement = judge(record, check(), unswept)
@@ -288,7 +285,6 @@ def test_measure_without_seeds_is_an_error():
 
 
 def test_measure_with_more_than_one_number_a_seed_is_an_error():
-    # Fails: words (or any other dim that was not reduced) are pooled as if they were seeds.
     with pytest.raises(TypeError, match="one number a seed"):
         judge(record_of([0.1, 0.2, 0.3]), check(measure=lambda record: end_error(record).expand_dims(word=4)))
 
@@ -308,7 +304,6 @@ def test_expected_failure_needs_a_reason(expected: str):
 
 
 def test_claim_without_checks_is_refused():
-    # Fails: no check fails, so such a claim holds on every record.
     with pytest.raises(ConfigError, match="A-1"):
         claim()
 

@@ -16,7 +16,7 @@ import pytest
 from saccade.core.lab import Lab, Progress
 from saccade.core.storage import read_state
 
-KILLS = 4
+KILLS = 3
 
 
 @pytest.fixture(scope="module")

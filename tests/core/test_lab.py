@@ -106,7 +106,6 @@ def test_two_sweeps_make_a_grid_with_time_along_the_rate(lab: Lab):
 
 def test_sweeps_of_two_fields_of_one_name_are_not_tied_together(lab: Lab):
     """Either a grid of four members or a refusal; never the two fields moving as one."""
-    # Fails: sweeps are told apart by the last part of their path, so fields of one name and one grid become one sweep.
     try:
         trajectory = train(lab, seeds=(0,), sweep={"optimiser.rate": (0.25, 0.5), "model.rate": (0.25, 0.5)}).trajectory
     except ConfigError:
@@ -130,7 +129,6 @@ def test_longer_run_passes_through_the_numbers_of_the_shorter(lab: Lab, plain: T
 
 
 def test_no_steps_gives_the_start(lab: Lab, plain: Training):
-    # Fails: two snapshots are kept (first and last step) where one step is.
     nothing = train(lab, 0)
     np.testing.assert_array_equal(nothing.trajectory["step"], [0])
     np.testing.assert_array_equal(nothing.trajectory["table"], plain.trajectory["table"].isel(step=[0]))
@@ -394,7 +392,6 @@ def weighted(factor: float):
 
 def test_two_losses_of_one_name_are_not_one_training(lab: Lab, monkeypatch: pytest.MonkeyPatch):
     """Two closures of one function: another digest for each, or a refusal."""
-    # Fails: the digest knows a loss by module and name only, so the second training would be answered with the first.
     try:
         first, second = (digest_of(monkeypatch, lab, loss=weighted(factor)) for factor in (1.0, 2.0))
     except ConfigError:
@@ -404,7 +401,6 @@ def test_two_losses_of_one_name_are_not_one_training(lab: Lab, monkeypatch: pyte
 
 def test_arrays_in_a_config_are_part_of_its_description():
     """Equal descriptions mean equal digests, so an array must be told apart from another, or refused."""
-    # Fails: whatever is not plain JSON is described by its class alone.
     try:
         first, second = describe(np.arange(3)), describe(np.arange(1, 4))
     except (ConfigError, TypeError):
@@ -464,7 +460,6 @@ def test_interrupted_training_goes_on_to_the_same_bits(lab: Lab, plain: Training
 
 
 def test_interrupt_in_the_last_moment_is_not_lost(lab: Lab):
-    # Fails: Ctrl-C in the last dispatch of a training is forgotten, and a study of several arms goes on.
     with pytest.raises((KeyboardInterrupt, InterruptedTrainingError)):
         train(dataclasses.replace(lab, fresh=True, progress=interrupting_at(60)))
 
@@ -509,7 +504,6 @@ def test_state_of_another_training_is_refused_by_name(lab: Lab, plain: Training,
 
 
 def test_state_that_does_not_fit_is_refused_by_name(lab: Lab, plain: Training, tmp_path: Path):
-    # Fails: the refusal does not name the file.
     own = Lab(tmp_path)
     file = state_file(own, plain)
     header, arrays = read_state(state_file(lab, plain))

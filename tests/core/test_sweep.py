@@ -98,7 +98,6 @@ def test_count_must_be_whole_and_large_enough(value):
 
 @pytest.mark.parametrize("value", ["fast", None])
 def test_wrong_type_is_refused_like_a_wrong_value(value):
-    # Fails: comparing it raises a TypeError that does not name the field.
     with pytest.raises(ConfigError, match=rf"width: got {value!r}, allowed: a finite number above 0"):
         Inner(value)
 

@@ -33,7 +33,7 @@ def test_nothing_is_fetched_and_the_page_is_light(page):
 def test_the_libraries_are_inlined_once_and_end_where_they_should(page):
     assert page.count("(function () {\n") == 1
     scripts = re.findall(r"<script\b[^>]*>(.*?)</script>", page, flags=re.DOTALL)
-    assert len(scripts) == 2 + 6, "libraries, the drawing, and three figures of two records"
+    assert len(scripts) == 2 + 7, "libraries, the drawing, three figures of two records, and the map of claims of the swept one"
 
 
 def test_the_ledger_comes_first_and_has_every_claim(page):
@@ -85,8 +85,8 @@ def test_a_sweep_has_its_map(page):
     assert "holds in 4, fails in 17, undetermined in 0 of 21 cells" in page
 
 
-def test_a_page_without_figures_needs_no_libraries(swept_study, line_swept_record):
-    page = render_page([(swept_study, line_swept_record)])
+def test_a_page_without_figures_needs_no_libraries(study, record):
+    page = render_page([(dataclasses.replace(study, figures=lambda record: []), record)])
     assert len(page) < 40_000
     assert "✗ fails" in page
 
@@ -127,4 +127,4 @@ def test_a_browser_draws_every_chart_from_the_file_alone(entries, tmp_path):
     assert 'data-charts="drawn"' in done.stdout
     assert "chart-error" not in re.sub(r"<style>.*?</style>|<script.*?</script>", "", done.stdout, flags=re.DOTALL)
     drawn = re.findall(r'<div class="chart[^"]*"[^>]*>.*?<svg', done.stdout, flags=re.DOTALL)
-    assert len(drawn) == 6
+    assert len(drawn) == 7  # three figures of two records, and the map of claims of the swept one

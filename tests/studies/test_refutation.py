@@ -203,7 +203,7 @@ def test_premises_that_a_record_cannot_answer_are_named():
     assert "long_steps" in judged(short)["A-4"].reason
     without = dataclasses.replace(record, arms={name: arm for name, arm in record.arms.items() if not name.startswith("by_")})
     assert judged(without)["A-8"].verdict == "undetermined"
-    assert "rate was not swept" in judged(without)["A-8"].reason
+    assert "by_rate was not run" in judged(without)["A-8"].reason
 
 
 @pytest.mark.parametrize("arm", ["FC_lemma2", "FC_theorem2", "by_rate", "TL"])

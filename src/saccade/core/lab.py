@@ -3,11 +3,11 @@
 import dataclasses
 import hashlib
 import importlib.metadata
-import inspect
 import itertools
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -456,8 +456,10 @@ def describe(config: Any) -> Any:
         return {"array": hashlib.sha256(array.tobytes()).hexdigest(), "shape": list(array.shape), "dtype": str(array.dtype)}
     if isinstance(config, partial):
         return {"partial": describe(config.func), "arguments": describe(config.args), "keywords": describe(config.keywords)}
+    if isinstance(config, FunctionType) and "<" not in config.__qualname__:
+        return {"function": f"{config.__module__}.{config.__qualname__}"}  # the source of its file is part of the digest
     if isinstance(config, FunctionType):
-        # Two functions of one name may differ in what they do and in what they close over.
+        # Lambdas and inner functions of one name may differ in what they do and in what they close over.
         code, cells = config.__code__, config.__closure__ or ()
         constants = [constant for constant in code.co_consts if isinstance(constant, int | float | str | type(None))]
         return {
@@ -483,10 +485,10 @@ def _code_digest(engine: Engine) -> str:
         files |= set((package / folder).glob("*.py"))
     parts = (engine.task, engine.model, engine.optimiser, *engine.probes, *engine.snapshots)
     for part in (*(type(one) for one in parts), engine.loss):
-        try:
-            files.add(Path(inspect.getfile(part)))
-        except (TypeError, OSError):
-            continue  # defined in an interactive session: its config still counts
+        # By module, because a decorated function may not know its own file; an interactive session has none.
+        source = getattr(sys.modules.get(part.__module__), "__file__", None)
+        if source is not None:
+            files.add(Path(source))
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda path: (path.name, str(path))):
         digest.update(file.name.encode() + (file.read_bytes() if file.is_file() else b""))

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Batch, Output
 from saccade.core.sweep import require, require_count, require_positive
 from saccade.models.bag_attention import attend, indexed
@@ -120,6 +121,8 @@ class AttentionClassifierConfig(AbstractModelConfig):
         require(self, "embedding_std", "a finite number, at least 0", lambda value: 0 <= value < float("inf"))
 
     def build(self, task: Any, key: PRNGKeyArray) -> AttentionClassifier:
+        if self.head == "FC" and self.fixed_head == "orthonormal" and self.dimension < task.labels:
+            raise ConfigError(f"dimension: got {self.dimension}, allowed: at least the {task.labels} orthonormal columns of FC")
         embedding_key, head_key, query_key = jax.random.split(key, 3)
         words = task.vocabulary_size
         embeddings = self.embedding_std * jax.random.normal(embedding_key, (self.dimension, words))

@@ -82,7 +82,7 @@ class ConvolutionalClassifier(AbstractModel):
 
     def __call__(self, batch: Batch) -> Output:
         values = self.embedding_convolution.then(self.head.first).on_pairs(self.embeddings)
-        context, attention = attend(self.scores, values, self.items(batch), batch)
+        context, attention = attend(self.scores, values, self.items(batch), masked_by_pairs(batch))
         return Output(self.head.finish(context), attention)
 
     def trainable(self) -> PyTree:
@@ -118,12 +118,21 @@ class ConvolutionalClassifierConfig(AbstractModelConfig):
         )
 
     def prepare(self, task: Any, batches: Batch) -> Batch:
-        return indexed(batches, pair_numbers(np.asarray(batches.words), task.vocabulary_size), task.vocabulary_size**2)
+        pairs = pair_numbers(np.asarray(batches.words), task.vocabulary_size)
+        index = indexed(masked_by_pairs(batches), pairs, task.vocabulary_size**2).index
+        return Batch(batches.words, batches.labels, batches.mask, index)
 
 
 def pair_numbers(words: Any, vocabulary_size: int) -> Any:
     """The ordered pairs of neighbours of each sentence, as numbers."""
     return words[..., :-1] * vocabulary_size + words[..., 1:]
+
+
+def masked_by_pairs(batch: Batch) -> Batch:
+    """The batch with a mask over pairs: a pair is there if both its words are."""
+    if batch.mask is None:
+        return batch
+    return Batch(batch.words, batch.labels, batch.mask[..., :-1] & batch.mask[..., 1:], batch.index)
 
 
 def _convolution(key: PRNGKeyArray, dimension: int) -> PairConvolution:

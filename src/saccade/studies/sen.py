@@ -103,7 +103,7 @@ STDS = (1e-3, 3e-3, 1e-2, 3e-2)
 def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
     probes = (TopicWords(), OtherWords(), Surroundings(), Velocities(), Accuracy())
     snapshots = (Distributions(SCORE_EDGES, NORM_EDGES),)
-    swept = bool(swept_in(config))
+    swept = list(swept_in(config))
     arms = {}
     for head in HEADS:
         last = config.long_steps if head == "FC" else config.steps
@@ -116,7 +116,11 @@ def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
         prediction = xr.merge([theory.predict(config.task, model, trajectory) for theory in (Corollary1(), Theorem1())])
         arms[head] = Arm.of(training, prediction, "Lu 2021, corollary 1 (norm) and theorem 1 (distance)")
     if swept:
-        return arms  # the sweep itself is the map that A-8 asks for
+        # The sweep itself is what A-8 asks for: along one field, at the first value of the others.
+        for name, field in (("by_rate", "rate"), ("by_std", "embedding_std")):
+            if field in swept:
+                arms[name] = _along(arms["FC"], field, swept)
+        return arms
 
     # The flow of lemma 2 and the equation behind theorem 2 know nothing of the run but its start and its sizes.
     reference = arms["FC"].trajectory
@@ -130,6 +134,12 @@ def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
         )  # fmt: skip
         arms[name] = Arm.of(training, Corollary1().predict(varied.task, None, training.trajectory), Corollary1.source)
     return arms
+
+
+def _along(arm: Arm, field: str, swept: Sequence[str]) -> Arm:
+    first = dict.fromkeys((name for name in swept if name != field), 0)
+    trajectory = arm.trajectory[["score", "norm", "loss", "diverged_at"]].isel(first, drop=True)
+    return Arm(trajectory, xr.Dataset(), arm.prediction[["norm"]].isel(first, drop=True), Corollary1.source)
 
 
 def _recorded(steps: int, last: int) -> tuple[int, ...]:
@@ -220,20 +230,11 @@ def _sign_agreement(record: Record) -> xr.DataArray:
     return xr.concat(shares, "arm").min("arm", skipna=False)
 
 
-def _swept_arm(record: Record, dim: str, name: str) -> Arm:
-    for candidate in (name, "FC"):
-        if candidate in record.arms and record.arms[candidate].trajectory.sizes.get(dim, 0) >= 3:
-            return record.arms[candidate]
-    raise PremiseNotMetError(f"{dim} was not swept over at least three values")
-
-
 def _gap_along(record: Record, dim: str, name: str) -> xr.DataArray:
-    gaps = sen_gap(_swept_arm(record, dim, name)).max(("step", "word"))
-    others = [other for other in gaps.dims if other not in (dim, "seed")]
-    gaps = gaps.isel(dict.fromkeys(others, 0), drop=True)  # along the first value of whatever else was swept
+    gaps = sen_gap(record.arm(name)).max(("step", "word"))
     gaps = gaps.dropna(dim, how="all").sortby(dim)
     if gaps.sizes[dim] < 3:
-        raise PremiseNotMetError(f"scores got above {SCORE_FLOOR} for fewer than three values of {dim}")
+        raise PremiseNotMetError(f"fewer than three values of {dim} at which scores got above {SCORE_FLOOR}")
     return gaps
 
 
@@ -254,7 +255,7 @@ def _exponent(dim: str, name: str, power: float):
         """
         gaps = _gap_along(record, dim, name)
         excess, grown = gaps - gaps.isel({dim: 0}), gaps[dim] ** power - gaps[dim].isel({dim: 0}) ** power
-        x, y = xr.ufuncs.log(grown.isel({dim: slice(1, None)})), xr.ufuncs.log(excess.isel({dim: slice(1, None)}))
+        x, y = xr.ufuncs.log(grown.isel({dim: slice(1, None)})), xr.ufuncs.log(excess.where(excess > 0).isel({dim: slice(1, None)}))
         y = y.where((gaps.isel({dim: slice(1, None)}) <= 0.3) & xr.ufuncs.isfinite(y))
         x = x.where(xr.ufuncs.isfinite(y))
         x_off, y_off = x - x.mean(dim), y - y.mean(dim)
@@ -383,15 +384,15 @@ CLAIMS = (
         "beyond the paper; Lu 2021, lemma 2 bounds the error by its sigma^2",
         (
             Check("smallest relative growth of the gap from one rate to the next",
-                  _monotone("rate", "by_rate"), ">", 0.0, (), every_seed=True),
+                  _monotone("rate", "by_rate"), ">", 0.0, ("by_rate",), every_seed=True),
             Check("smallest relative growth of the gap from one start to the next",
-                  _monotone("embedding_std", "by_std"), ">", 0.0, (), every_seed=True),
-            Check("exponent of the gap's growth with the rate, at least", _exponent("rate", "by_rate", 1), ">=", 0.7, ()),
-            Check("exponent of the gap's growth with the rate, at most", _exponent("rate", "by_rate", 1), "<=", 1.3, ()),
+                  _monotone("embedding_std", "by_std"), ">", 0.0, ("by_std",), every_seed=True),
+            Check("exponent of the gap's growth with the rate, at least", _exponent("rate", "by_rate", 1), ">=", 0.7, ("by_rate",)),
+            Check("exponent of the gap's growth with the rate, at most", _exponent("rate", "by_rate", 1), "<=", 1.3, ("by_rate",)),
             Check("exponent of the gap's growth with the variance, at least",
-                  _exponent("embedding_std", "by_std", 2), ">=", 0.7, ()),
+                  _exponent("embedding_std", "by_std", 2), ">=", 0.7, ("by_std",)),
             Check("exponent of the gap's growth with the variance, at most",
-                  _exponent("embedding_std", "by_std", 2), "<=", 1.3, ()),
+                  _exponent("embedding_std", "by_std", 2), "<=", 1.3, ("by_std",)),
         ),
         tolerance="linear means exponent 1; 0.3 on either side, because the gap is a maximum over words and epochs",
         paper="error at most Lipschitz sqrt(d) sigma^2 / 4", prediction="exponents 1 and 1",

@@ -142,7 +142,7 @@ def _accuracy(arm: str):
 
 def laggard(record: Record) -> xr.DataArray:
     """Per seed, the topic word that starts farthest on the wrong side; NaN-safe index along `word`."""
-    return at_start(record.arm("TC").trajectory["projection"]).argmin("word")
+    return at_start(record.arm("TC").trajectory["projection"]).fillna(np.inf).argmin("word")
 
 
 def _of_laggard(record: Record, arm: str, name: str) -> xr.DataArray:
