@@ -150,7 +150,7 @@ def test_a_swept_record_is_judged_drawn_and_kept(broken, tmp_path):
 def test_a_sweep_along_one_value_is_drawn_as_a_line(broken):
     parts = ("trajectory", "snapshot", "prediction")
     one = {
-        name: dataclasses.replace(arm, **{part: getattr(arm, part).isel(leak=0, drop=True, missing_dims="ignore") for part in parts})
+        name: dataclasses.replace(arm, **{part: getattr(arm, part).isel({"leak": 0}, True, "ignore") for part in parts})
         for name, arm in broken.arms.items()
     }
     record = dataclasses.replace(broken, arms=one, config={**broken.config, "sweeps": {"embedding_std": list(STDS)}})
