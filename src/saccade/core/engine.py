@@ -2,7 +2,8 @@
 
 An ensemble is a list of members (seed, swept values). Everything here is a pure function of the members' keys and
 values; the member axis is mapped (`vmap`) and split over the local devices (`shard_map`). Nothing crosses it, so a
-member's numbers do not depend on its neighbours.
+member's numbers do not depend on its neighbours (they may change in the last bit with the number of members a device
+has, because XLA then compiles another program).
 """
 
 import dataclasses
