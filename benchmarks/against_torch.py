@@ -1,3 +1,5 @@
+# pyright: reportMissingImports=false
+# (torch comes with the extra "bench" only)
 """The engine against the plain PyTorch loop that a researcher would write: same data, same start, same result.
 
 Two sizes: the 800-sentence model of Lu 2021 with 8 seeds (the loop trains one seed after another), and one seed at the
