@@ -138,7 +138,7 @@ def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
 
 def _along(arm: Arm, field: str, swept: Sequence[str]) -> Arm:
     first = dict.fromkeys((name for name in swept if name != field), 0)
-    trajectory = arm.trajectory[["score", "norm", "loss", "diverged_at"]].isel(first, drop=True)
+    trajectory = arm.trajectory[["score", "norm", "attention", "loss", "diverged_at"]].isel(first, drop=True)
     return Arm(trajectory, xr.Dataset(), arm.prediction[["norm"]].isel(first, drop=True), Corollary1.source)
 
 
