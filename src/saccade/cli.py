@@ -105,8 +105,8 @@ class RunOptions:
     """NAME=V1,V2,...: train the whole grid at once, over any float below; may be given several times."""
     output: Path = Path("runs")
     """Folder for records, figures and the cache of trainings."""
-    precision: Literal["float32", "float64"] = "float32"
-    """Precision of training."""
+    precision: Literal["float32", "float64"] | None = None
+    """Precision of training; by default the study's own."""
     fresh: bool = False
     """Train again even if the cache holds these trainings."""
     json: bool = False
@@ -155,8 +155,8 @@ class ReproduceOptions:
     """Folder for records, figures and the cache of trainings."""
     only: tuple[str, ...] = ()
     """Names of the studies to run; all if none is given."""
-    precision: Literal["float32", "float64"] = "float32"
-    """Precision of training."""
+    precision: Literal["float32", "float64"] | None = None
+    """Precision of training; by default the study's own."""
     fresh: bool = False
     """Train again even if the cache holds these trainings."""
     json: bool = False
@@ -279,7 +279,7 @@ def _run_study(study: Any, config: Any, preset: str, folder: Path, options: Any)
 
     begun = time.monotonic()
     with ProgressDisplay() as display:
-        lab = Lab(options.output / "cache", precision=options.precision, progress=display, fresh=options.fresh)
+        lab = Lab(options.output / "cache", precision=options.precision or study.precision, progress=display, fresh=options.fresh)
         record = study.run(config, lab, preset)
     record.save(folder / "record.nc")
     for figure in study.drawn(record):

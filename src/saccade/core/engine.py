@@ -23,7 +23,7 @@ from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, Abstract
 from saccade.core.optimiser import AbstractOptimiser, AbstractStepper, GradientFlow
 from saccade.core.sweep import Swept, map_swept
 
-PURPOSES = ("init", "data", "order", "evaluation")
+PURPOSES = ("init", "data", "order", "evaluation", "label")
 """Each has its own key, so that changing one never moves another."""
 
 NOT_DIVERGED = -1
@@ -42,12 +42,12 @@ def initial_model(task: Any, model: Any, seed: Any) -> Any:
     return model.build(task, purpose_key(seed, "init"))
 
 
-def training_set(task: Any, seed: Any) -> Batch:
-    """The sentences on which the member of that seed trains."""
+def training_set(task: Any, seed: Any) -> Any:
+    """The examples on which the member of that seed trains."""
     return task.sample(purpose_key(seed, "data"), task.train_size)
 
 
-Loss = Callable[[Any, Batch], Float[Array, ""]]
+Loss = Callable[[Any, Any], Float[Array, ""]]
 
 
 def cross_entropy(model: Any, batch: Batch) -> Float[Array, ""]:
@@ -77,6 +77,8 @@ class Carry(eqx.Module):
     """Order of the examples in this epoch (minibatches only)."""
     diverged: Int[Array, ""]
     """Step at which the loss stopped being finite, or -1."""
+    unit: Float[Array, ""]
+    """What this member's steps are multiplied by: 1, or 1 / curvature at its start (see `AbstractStepper.curvature`)."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,6 +94,8 @@ class Engine:
     batch_size: int | None
     members: Members
     devices: Sequence[Any]
+    stream: bool = False
+    """Draw every batch anew from the task, rather than from the training set."""
 
     # -- members ------------------------------------------------------------------------------------------------
 
@@ -149,21 +153,27 @@ class Engine:
     # -- start --------------------------------------------------------------------------------------------------
 
     @cached_property
-    def data(self) -> tuple[Batch, Batch]:
+    def data(self) -> tuple[Any, Any]:
         """Training and test sets of every member, on the devices."""
+        if self.batch_size is not None and not self.stream and self.batch_size > self.task.train_size:
+            raise ConfigError(f"batch_size: got {self.batch_size}, allowed: at most the {self.task.train_size} training examples")
 
-        def draw(member: Members) -> tuple[Batch, Batch]:
+        def draw(member: Members) -> tuple[Any, Any]:
             task, _, _ = self._filled(member)
             test = task.sample(purpose_key(member.seed, "evaluation"), task.test_size)
-            return training_set(task, member.seed), test
+            return self._relabelled(member, training_set(task, member.seed)), self._relabelled(member, test)
 
         train, test = self._over_members(draw, 1, once=True)(self._placed)
         if self.batch_size is None:
             train, test = (self.put(self.model.prepare(self.task, jax.tree.map(np.asarray, part))) for part in (train, test))
-        elif self.batch_size > train.labels.shape[1]:
-            size = train.labels.shape[1]
-            raise ConfigError(f"batch_size: got {self.batch_size}, allowed: at most the {size} training examples")
         return train, test
+
+    def _relabelled(self, member: Members, batch: Any) -> Any:
+        """Data with the targets that the member's start sets, if it does."""
+        if type(self.model).relabelled is AbstractModelConfig.relabelled:
+            return batch
+        task, model, _ = self._filled(member)
+        return model.relabelled(task, self._initial(member), batch, purpose_key(member.seed, "label"))
 
     def _initial(self, member: Members) -> Any:
         task, model, _ = self._filled(member)
@@ -173,12 +183,20 @@ class Engine:
         model = self._initial(member)
         learned, still = eqx.partition(model, model.trainable())
         still = eqx.filter(still, eqx.is_array)
-        order = None if self.batch_size is None else jnp.arange(self.task.train_size)
+        order = None if self.batch_size is None or self.stream else jnp.arange(self.task.train_size)
         state = self._transformation(member).init(learned) if isinstance(self.optimiser, AbstractStepper) else ()
-        return Carry(learned, still, state, order, jnp.asarray(NOT_DIVERGED, jnp.int32))
+        return Carry(learned, still, state, order, jnp.asarray(NOT_DIVERGED, jnp.int32), jnp.ones(()))
 
     def start(self) -> Carry:
-        return self._over_members(self._start, 1, once=True)(self._placed)
+        carry = self._over_members(self._start, 1, once=True)(self._placed)
+        curvature = self.optimiser.curvature if isinstance(self.optimiser, AbstractStepper) else None
+        if curvature is None:
+            return carry
+
+        def unit(moving: Carry, train: Any) -> Float[Array, ""]:
+            return 1 / curvature(self._whole(moving.learned, moving.still), train)
+
+        return eqx.tree_at(lambda tree: tree.unit, carry, self._over_members(unit, 2, once=True)(carry, self.data[0]))
 
     def shapes(self) -> Carry:
         """Shapes and dtypes of the carry, without computing it: what a saved state must fit."""
@@ -201,21 +219,37 @@ class Engine:
         _, _, optimiser = self._filled(member)
         return optimiser.transformation()
 
-    def _step(self, carry: Carry, member: Members, train: Batch, step: Int[Array, ""]) -> Carry:
-        order, batch = carry.order, train
-        if self.batch_size is not None and order is not None:
-            batches = train.labels.shape[0] // self.batch_size
-            place = step % batches
-            key = jax.random.fold_in(purpose_key(member.seed, "order"), step // batches)
-            # `place` is the same for all members, so this stays a real branch under vmap.
-            order = jax.lax.cond(place == 0, lambda: jax.random.permutation(key, train.labels.shape[0]), lambda: order)
-            batch = train.examples(jax.lax.dynamic_slice_in_dim(order, place * self.batch_size, self.batch_size))
+    def objective(self, model: Any, batch: Any) -> Float[Array, ""]:
+        """What training makes small: the loss, and what the model adds to it."""
+        return self.loss(model, batch) + model.penalty()
+
+    def _batch(self, carry: Carry, member: Members, train: Any, step: Int[Array, ""]) -> tuple[Any, Any]:
+        """The examples of one step, and the order of the training set from then on."""
+        if self.batch_size is None:
+            return train, carry.order
+        key = purpose_key(member.seed, "order")
+        if self.stream:
+            task, _, _ = self._filled(member)
+            drawn = task.sample(jax.random.fold_in(key, step), self.batch_size)
+            return self._relabelled(member, drawn), None
+        size = self.task.train_size
+        batches = size // self.batch_size
+        place = step % batches
+        epoch_key = jax.random.fold_in(key, step // batches)
+        # `place` is the same for all members, so this stays a real branch under vmap.
+        order = jax.lax.cond(place == 0, lambda: jax.random.permutation(epoch_key, size), lambda: carry.order)
+        return train.examples(jax.lax.dynamic_slice_in_dim(order, place * self.batch_size, self.batch_size)), order
+
+    def _step(self, carry: Carry, member: Members, train: Any, step: Int[Array, ""]) -> Carry:
+        batch, order = self._batch(carry, member, train, step)
 
         def objective(learned: PyTree) -> Float[Array, ""]:
-            return self.loss(self._whole(learned, carry.still), batch)
+            return self.objective(self._whole(learned, carry.still), batch)
 
         loss, gradient = jax.value_and_grad(objective)(carry.learned)
         updates, state = self._transformation(member).update(gradient, carry.optimiser_state, carry.learned)
+        if self.optimiser.curvature is not None:  # pyright: ignore[reportAttributeAccessIssue] (only steppers step)
+            updates = jax.tree.map(lambda update: carry.unit * update, updates)
         alive = (carry.diverged == NOT_DIVERGED) & jnp.isfinite(loss)
         diverged = jnp.where(alive | (carry.diverged != NOT_DIVERGED), carry.diverged, step.astype(jnp.int32))
         return Carry(
@@ -224,16 +258,17 @@ class Engine:
             _chosen(alive, state, carry.optimiser_state),
             order,
             diverged,
+            carry.unit,
         )
 
-    def _flow(self, carry: Carry, member: Members, train: Batch, first: Int[Array, ""], steps: Int[Array, ""]) -> Carry:
+    def _flow(self, carry: Carry, member: Members, train: Any, first: Int[Array, ""], steps: Int[Array, ""]) -> Carry:
         import diffrax  # here, because it costs most of a second to import and few runs need it
 
         _, _, flow = self._filled(member)
 
         def field(time: Any, learned: PyTree, args: Any) -> PyTree:
             del time, args
-            gradient = jax.grad(lambda moving: self.loss(self._whole(moving, carry.still), train))(learned)
+            gradient = jax.grad(lambda moving: self.objective(self._whole(moving, carry.still), train))(learned)
             return jax.tree.map(jnp.negative, gradient)
 
         solution = diffrax.diffeqsolve(
@@ -249,19 +284,19 @@ class Engine:
             throw=False,
         )
         end = jax.tree.map(lambda leaf: leaf[-1], solution.ys)
-        loss = self.loss(self._whole(end, carry.still), train)
+        loss = self.objective(self._whole(end, carry.still), train)
         finished = jnp.isfinite(loss) & (solution.result == diffrax.RESULTS.successful)
         alive = (carry.diverged == NOT_DIVERGED) & finished
         diverged = jnp.where(alive | (carry.diverged != NOT_DIVERGED), carry.diverged, (first + steps).astype(jnp.int32))
-        return Carry(_chosen(alive, end, carry.learned), carry.still, carry.optimiser_state, carry.order, diverged)
+        return Carry(_chosen(alive, end, carry.learned), carry.still, carry.optimiser_state, carry.order, diverged, carry.unit)
 
     @cached_property
     def _advance(self):
         def advance(
             carry: Carry,
             member: Members,
-            train: Batch,
-            test: Batch,
+            train: Any,
+            test: Any,
             first: Array,
             counts: Array,
             recorded: Array,
@@ -316,10 +351,10 @@ class Engine:
 
     # -- measuring ----------------------------------------------------------------------------------------------
 
-    def _measured(self, carry: Carry, member: Members, train: Batch, test: Batch, *, probes: Sequence[AbstractProbe]):
+    def _measured(self, carry: Carry, member: Members, train: Any, test: Any, *, probes: Sequence[AbstractProbe]):
         task, _, _ = self._filled(member)
         model = self._whole(carry.learned, carry.still)
-        moment = Moment(task, model, train, test, self.loss, partial(self._initial, member))
+        moment = Moment(task, model, train, test, self.objective, partial(self._initial, member))
         measured: dict[str, Array] = {"loss": moment.loss, "diverged_at": carry.diverged}
         for probe in probes:
             measured |= probe(moment)

@@ -8,7 +8,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import equinox as eqx
 import jax
@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-class Batch(eqx.Module):
+class AbstractBatch(eqx.Module):
+    """Data that a model is called on: every array has the examples first (before them, in an ensemble, the members)."""
+
+    def examples(self, chosen: Int[Array, " chosen"]) -> Self:
+        """Some of the examples."""
+        return jax.tree.map(lambda leaf: leaf[chosen], self)
+
+
+class Batch(AbstractBatch):
     """Labelled sentences. `index` is filled by a model that wants the whole batch indexed once (see `prepare`)."""
 
     words: Int[Array, "*member sentence position"]
@@ -34,30 +42,34 @@ class Batch(eqx.Module):
 
 
 class Output(eqx.Module):
-    """What calling a model gives: the logits, and the attention that led to them."""
+    """What calling a model gives: the logits (of a regression: the predictions), and the attention that led to them."""
 
-    logits: Float[Array, "sentence label"]
-    attention: Float[Array, "sentence position"]
+    logits: Float[Array, "example *output"]
+    attention: Float[Array, "example *position"]
 
 
 class AbstractTask(ABC):
     """A data distribution: frozen config and `sample`. Knows no model and no global randomness."""
 
     train_size: int
-    """Sentences in the training set."""
+    """Examples in the training set."""
     test_size: int
-    """Sentences in the test set."""
+    """Examples in the test set."""
 
     @abstractmethod
-    def sample(self, key: PRNGKeyArray, size: int) -> Batch:
-        """Independent sentences of the distribution."""
+    def sample(self, key: PRNGKeyArray, size: int) -> Any:
+        """Independent examples of the distribution: a batch (`AbstractBatch`)."""
 
 
 class AbstractModel(eqx.Module):
     """A network. Calling it gives logits and attention; `trainable` says which parts learn."""
 
     @abstractmethod
-    def __call__(self, batch: Batch) -> Output: ...
+    def __call__(self, batch: Any) -> Output: ...
+
+    def penalty(self) -> Float[Array, ""] | float:
+        """What the model adds to any training loss, such as a ridge on its weights; by default nothing."""
+        return 0.0
 
     def trainable(self) -> PyTree:
         """A tree of booleans over the leaves; by default every array learns."""
@@ -70,7 +82,15 @@ class AbstractModelConfig(ABC):
     @abstractmethod
     def build(self, task: Any, key: PRNGKeyArray) -> AbstractModel: ...
 
-    def prepare(self, task: Any, batches: Batch) -> Batch:
+    def relabelled(self, task: Any, start: Any, batch: Any, key: PRNGKeyArray) -> Any:
+        """One member's data with the targets that its own start, or a teacher, sets; by default as drawn.
+
+        The key is the same for all data of a member: it draws the teacher, not the examples.
+        """
+        del task, start, key
+        return batch
+
+    def prepare(self, task: Any, batches: Any) -> Any:
         """Index the members' whole data sets once, before full-batch training (leading dim: member)."""
         del task
         return batches
@@ -83,9 +103,9 @@ class Moment:
         self,
         task: Any,
         model: Any,
-        train: Batch,
-        test: Batch,
-        loss: Callable[[Any, Batch], Float[Array, ""]],
+        train: Any,
+        test: Any,
+        loss: Callable[[Any, Any], Float[Array, ""]],
         build: Callable[[], Any],
     ):
         self.task, self.model, self.train, self.test = task, model, train, test

@@ -122,18 +122,23 @@ class Lab:
         seeds: int | Sequence[int] = 5,
         sweep: Mapping[str, Sequence[float]] | None = None,
         batch_size: int | None = None,
+        stream: bool = False,
         loss: Loss = cross_entropy,
         name: str = "training",
     ) -> Training:
         """Train every member (seeds x swept values) at once and measure the probes along the way.
 
         `sweep` maps dotted paths such as "optimiser.rate" or "model.embedding_std" to values; a `Swept` inside of a
-        config does the same. The same call finds a finished training in the cache, or goes on from a saved state.
+        config does the same. Without a `batch_size` every step sees the whole training set; with one it sees a minibatch
+        of it, or with `stream` as many new examples (the training set then only measures). The same call finds a finished
+        training in the cache, or goes on from a saved state.
         """
         if not isinstance(steps, int) or steps < 0:
             raise ConfigError(f"steps: got {steps!r}, allowed: a whole number, at least 0")
         if batch_size is not None and (batch_size < 1 or isinstance(optimiser, GradientFlow)):
             raise ConfigError(f"batch_size: got {batch_size}, allowed: at least 1, and none with GradientFlow")
+        if stream and batch_size is None:
+            raise ConfigError("stream: got no batch_size, allowed: with a batch_size, the examples drawn for every step")
         chosen_seeds = _seeds(seeds)
         parts = {"task": task, "model": model, "optimiser": optimiser}
         last_names = [path.rpartition(".")[2] for path in sweep or {}]
@@ -151,7 +156,7 @@ class Lab:
         with _precision(self.precision), self._compilation_cache():
             devices = jax.local_devices()[: len(choices)]
             engine = Engine(**parts, probes=probes, snapshots=snapshots, loss=loss, batch_size=batch_size,
-                            members=members, devices=devices)  # fmt: skip
+                            members=members, devices=devices, stream=stream)  # fmt: skip
             run = _Run(
                 lab=self, engine=engine, steps=steps, recorded=record.steps(steps), name=name,
                 digest=self._digest(engine, steps, record, chosen_seeds),
@@ -185,6 +190,7 @@ class Lab:
             "snapshots": [describe(probe) for probe in engine.snapshots],
             "loss": describe(engine.loss),
             "steps": steps, "record": describe(record), "seeds": list(seeds), "batch_size": engine.batch_size,
+            "stream": engine.stream,
             "precision": self.precision, "device": self.device, "versions": versions(),
             "code": _code_digest(engine),
         }  # fmt: skip
@@ -481,7 +487,7 @@ def _code_digest(engine: Engine) -> str:
     """Hash of the source that shapes a training: engine, optimisers, and the files of everything that takes part."""
     package = Path(__file__).parents[1]
     files = {package / "core" / f"{name}.py" for name in ("engine", "interfaces", "optimiser", "sweep")}
-    for folder in ("tasks", "models", "probes"):
+    for folder in ("tasks", "models", "probes", "theory"):
         files |= set((package / folder).glob("*.py"))
     parts = (engine.task, engine.model, engine.optimiser, *engine.probes, *engine.snapshots)
     for part in (*(type(one) for one in parts), engine.loss):

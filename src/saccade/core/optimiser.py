@@ -5,6 +5,8 @@ lie on one axis.
 """
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import optax
 
@@ -25,6 +27,12 @@ class AbstractOptimiser:
 @dataclasses.dataclass(frozen=True)
 class AbstractStepper(AbstractOptimiser):
     """An optimiser that takes discrete steps."""
+
+    curvature: Callable[[Any, Any], Any] | None = dataclasses.field(default=None, kw_only=True)
+    """None, or a function of a member's start and training set: the member's rate is then `rate` divided by it.
+
+    With a bound on the curvature of the loss, `rate` is the step in units of what theorems allow, and so is time.
+    """
 
     def transformation(self) -> optax.GradientTransformation:
         raise TypeError(f"{type(self).__name__} has no Optax transformation: override `transformation`")

@@ -33,6 +33,14 @@ def rank_correlation(first: xr.DataArray, second: xr.DataArray, dim: str) -> xr.
     return xr.corr(_ranks(first, dim), _ranks(second, dim), dim)
 
 
+def log_slope(x: xr.DataArray, y: xr.DataArray, dim: str) -> xr.DataArray:
+    """Slope of log y against log x along a dim, by least squares: the exponent of a power law. Missing y are left out."""
+    log_y = xr.ufuncs.log(y.where(y > 0))
+    log_x = xr.ufuncs.log(x).where(log_y.notnull())
+    deviation = log_x - log_x.mean(dim)
+    return (deviation * (log_y - log_y.mean(dim))).sum(dim) / (deviation**2).sum(dim)
+
+
 def _ranks(values: xr.DataArray, dim: str) -> xr.DataArray:
     from scipy import stats
 

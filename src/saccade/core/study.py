@@ -11,7 +11,7 @@ import numpy as np
 from saccade.core.claim import Claim, Judgement
 from saccade.core.errors import ConfigError
 from saccade.core.figure import Figure, HeatMap, Line, Panel
-from saccade.core.lab import Lab, describe, versions
+from saccade.core.lab import Lab, Precision, describe, versions
 from saccade.core.record import Arm, Record
 from saccade.core.sweep import Swept, sweepable, swept_in
 
@@ -45,6 +45,8 @@ class Study(Generic[ConfigT]):
     claims: Sequence[Claim]
     figures: Callable[[Record], Sequence[Figure]]
     divergences: Sequence[Divergence] = ()
+    precision: Precision = "float32"
+    """float64 where closed forms are checked to more digits than float32 has."""
 
     def config(self, preset: str) -> ConfigT:
         if preset not in self.presets:

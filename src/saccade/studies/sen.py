@@ -16,6 +16,7 @@ from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.record import Arm, Record
 from saccade.core.schedule import AtSteps, Logarithmic
+from saccade.core.statistics import log_slope
 from saccade.core.study import Divergence, Study
 from saccade.core.sweep import Swept, require_count, swept_in
 from saccade.core.trajectory import at_start
@@ -254,13 +255,9 @@ def _exponent(dim: str, name: str, power: float):
         Only gaps up to 0.3 count: beyond, a relative gap of norms is no longer proportional to that of squares.
         """
         gaps = _gap_along(record, dim, name)
-        excess, grown = gaps - gaps.isel({dim: 0}), gaps[dim] ** power - gaps[dim].isel({dim: 0}) ** power
-        x, y = xr.ufuncs.log(grown.isel({dim: slice(1, None)})), xr.ufuncs.log(excess.where(excess > 0).isel({dim: slice(1, None)}))
-        y = y.where((gaps.isel({dim: slice(1, None)}) <= 0.3) & xr.ufuncs.isfinite(y))
-        x = x.where(xr.ufuncs.isfinite(y))
-        x_off, y_off = x - x.mean(dim), y - y.mean(dim)
-        slope = (x_off * y_off).sum(dim) / (x_off**2).sum(dim)
-        return slope.where(xr.ufuncs.isfinite(y).sum(dim) >= 3)
+        excess, grown = (part.isel({dim: slice(1, None)}) - part.isel({dim: 0}) for part in (gaps, gaps[dim] ** power))
+        counted = excess.where((excess > 0) & (gaps.isel({dim: slice(1, None)}) <= 0.3))
+        return log_slope(grown, counted, dim).where(counted.notnull().sum(dim) >= 3)
 
     return measure
 

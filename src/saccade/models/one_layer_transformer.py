@@ -1,0 +1,358 @@
+"""The one-layer transformer of Li, Li & Risteski (2023), which guesses masked words of documents about topics.
+
+    f(X) = W_E^T (W_V W_E X) Attn(X) + b,      Attn = column softmax of (W_K Z)^T (W_Q Z) / sqrt(d_a),  Z = W_E X
+
+No residual, feed-forward layer, norm or positions. So everything depends on words alone: with D ids, a D x D table of
+scores and a D x D table of values say what every position gives. Three facts make training cheap:
+
+* a document is its counts: a query attends to id j with weight (count of j) x exp(score), so keys are D ids, not N positions;
+* only selected positions have a loss, and most of them show the hidden id, so they share one row a document;
+* the few others are gathered into rows whose number is bounded (Chernoff: exceeded less than once in 1e15 batches).
+
+Attention may be uniform, learned (W_K, W_Q), tied to three numbers (same word, same topic, other topic; stage 2 of the
+theory), or free (the D x D table itself is trained).
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from saccade.core.errors import ConfigError
+from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Output
+from saccade.core.sweep import require, require_count
+from saccade.models.attention_classifier import without
+from saccade.models.kernels import KERNELS, AbstractKernel, KernelName
+from saccade.tasks.long_documents import Moments
+from saccade.tasks.topic_documents import Documents
+
+PARTS = ("embeddings", "values", "keys", "queries", "bias", "score_table")
+
+BLOCKS = ("hidden", "same", "other", "output hidden")
+"""Blocks of a value matrix: the hidden id's column, words of one topic, words of two, the hidden id's row."""
+
+Attention = Literal["uniform", "learned", "tied", "free"]
+Embedding = Literal["one_hot", "trained"]
+Start = Literal["gaussian", "uniform", "default"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """A value matrix that is constant on blocks: row = output word, column = attended id. Its row of the hidden id is 0."""
+
+    hidden: Any
+    """Entries of the hidden id's column (x of the theory)."""
+    same: Any
+    """Entries of words of one topic, the diagonal included (s)."""
+    other: Any
+    """Entries of words of two topics (q)."""
+
+    def table(self, topic_of_id: np.ndarray, hidden_id: int) -> Float[Array, "output key"]:
+        topic = np.asarray(topic_of_id)
+        word = topic >= 0
+        same = (topic[:, None] == topic[None, :]) & word[:, None]
+        hidden = word[:, None] & (np.arange(topic.size) == hidden_id)[None, :]
+        other = word[:, None] & word[None, :] & ~same
+        return jnp.where(same, self.same, 0.0) + jnp.where(hidden, self.hidden, 0.0) + jnp.where(other, self.other, 0.0)
+
+
+class TiedScores(eqx.Module):
+    """Attention tied to three numbers: c1 on the same word, c2 on another word of its topic, c3 on any other."""
+
+    same_word: Float[Array, ""]
+    """log(c1 / c3), the logarithm of beta."""
+    same_topic: Float[Array, ""]
+    """log(c2 / c3), the logarithm of alpha."""
+
+
+class OneLayerTransformer(AbstractModel):
+    """Embeddings (None: one-hot), a value matrix, and scores of one kind."""
+
+    embeddings: Float[Array, "dimension id"] | None
+    values: Float[Array, "dimension dimension"] | None
+    """None: the identity."""
+    keys: Float[Array, "key_dimension dimension"] | None
+    queries: Float[Array, "key_dimension dimension"] | None
+    key_bias: Float[Array, " key_dimension"] | None
+    query_bias: Float[Array, " key_dimension"] | None
+    value_bias: Float[Array, " dimension"] | None
+    bias: Float[Array, " id"] | None
+    tied: TiedScores | None
+    score_table: Float[Array, "query key"] | None
+    relation: Int[Array, "query key"] | None
+    """Of tied attention: 0 same word, 1 same topic, 2 anything else."""
+    ridge: Any
+    kernel: AbstractKernel
+    ids: int = eqx.field(static=True)
+    hidden_id: int = eqx.field(static=True)
+    looking_share: float = eqx.field(static=True)
+    """Share of the positions that are selected and show a word."""
+    selected_hidden: bool = eqx.field(static=True)
+    frozen: tuple[str, ...] = eqx.field(static=True)
+
+    # -- tables -------------------------------------------------------------------------------------------------
+
+    def scores(self) -> Float[Array, "query key"] | None:
+        """Log weight of every key id for every query id; None if attention is uniform."""
+        if self.score_table is not None:
+            return self.score_table
+        if self.tied is not None:
+            assert self.relation is not None
+            return jnp.where(self.relation == 0, self.tied.same_word, jnp.where(self.relation == 1, self.tied.same_topic, 0.0))
+        if self.keys is None or self.queries is None:
+            return None
+        queries, keys = (self._embedded(part) for part in (self.queries, self.keys))
+        if self.query_bias is not None and self.key_bias is not None:
+            queries, keys = queries + self.query_bias[:, None], keys + self.key_bias[:, None]
+        return self.kernel.scores(queries.T, keys.T)
+
+    def _embedded(self, part: Float[Array, "row dimension"]) -> Float[Array, "row id"]:
+        return part if self.embeddings is None else part @ self.embeddings
+
+    def value_table(self) -> Float[Array, "key output"]:
+        """What attending to a key id adds to every output: (W_E^T W_V W_E)^T."""
+        if self.embeddings is None:
+            return jnp.eye(self.ids) if self.values is None else self.values.T
+        if self.values is None:
+            return self.embeddings.T @ self.embeddings
+        return (self.embeddings.T @ (self.values @ self.embeddings)).T
+
+    def word_similarity(self) -> Float[Array, "id other"]:
+        """E = W_E^T W_E, the dot products of the embeddings."""
+        return jnp.eye(self.ids) if self.embeddings is None else self.embeddings.T @ self.embeddings
+
+    def _added(self, outputs: Float[Array, "*some id"], mass: Float[Array, "*some"] | float) -> Float[Array, "*some id"]:
+        """Outputs with the biases: that of the values times the mass of attention, and that of the outputs."""
+        if self.value_bias is not None:
+            offset = self.value_bias if self.embeddings is None else self.value_bias @ self.embeddings
+            outputs = outputs + jnp.asarray(mass)[..., None] * offset
+        return outputs if self.bias is None else outputs + self.bias
+
+    def _seen(self, batch: Documents) -> Bool[Array, "document position"] | None:
+        if not self.selected_hidden:
+            return batch.mask
+        return ~batch.selected if batch.mask is None else batch.mask & ~batch.selected
+
+    def _outputs(
+        self, scores: Float[Array, "row key"] | None, counts: Float[Array, "row key"], values: Float[Array, "key id"]
+    ) -> Float[Array, "row id"]:
+        """Outputs of queries, from their scores and the counts of their documents."""
+        present = counts > 0
+        if scores is None:
+            scores = jnp.zeros_like(counts)
+        log_counts = jnp.log(jnp.where(present, counts, 1.0))
+        weights = self.kernel.weights(jnp.where(present, scores + log_counts, -jnp.inf))
+        return self._added(weights @ values, jnp.sum(weights, axis=-1))
+
+    # -- calling ------------------------------------------------------------------------------------------------
+
+    def __call__(self, batch: Documents) -> Output:
+        """Logits and attention at every position. (Training takes the short way, see `guesses`.)"""
+        scores, seen = self.scores(), self._seen(batch)
+        shape = (*batch.words.shape, batch.words.shape[1])
+        position_scores = jnp.zeros(shape) if scores is None else scores[batch.words[:, :, None], batch.words[:, None, :]]
+        if seen is not None:
+            position_scores = jnp.where(seen[:, None, :], position_scores, -jnp.inf)
+        attention = self.kernel.weights(position_scores)
+        values = self.value_table()[batch.words]
+        logits = jnp.einsum("dqk,dko->dqo", attention, values)
+        return Output(self._added(logits, jnp.sum(attention, axis=-1)), attention)
+
+    def guesses(self, batch: Documents) -> "Guesses":
+        """What the model guesses at the selected positions."""
+        documents, positions = batch.words.shape
+        counts = id_counts(batch.words, self._seen(batch), self.ids)
+        scores, values = self.scores(), self.value_table()
+        hidden_scores = None if scores is None else jnp.broadcast_to(scores[self.hidden_id], counts.shape)
+        hidden = batch.selected & (batch.words == self.hidden_id)
+        hidden_targets = id_counts(batch.labels, hidden, self.ids)
+        looking = (batch.selected & ~hidden).reshape(-1)
+        rows = most(documents * positions, self.looking_share)
+        (place,) = jnp.nonzero(looking, size=rows, fill_value=0)
+        there = jnp.arange(rows) < jnp.sum(looking)
+        query, target = batch.words.reshape(-1)[place], batch.labels.reshape(-1)[place]
+        row_scores = None if scores is None else scores[query]
+        return Guesses(
+            self._outputs(hidden_scores, counts, values), hidden_targets,
+            self._outputs(row_scores, counts[place // positions], values), target, there,
+        )  # fmt: skip
+
+    def penalty(self) -> Float[Array, ""] | float:
+        if self.values is None or (isinstance(self.ridge, float) and self.ridge == 0):
+            return 0.0
+        return self.ridge * jnp.sum(self.values**2)
+
+    def trainable(self) -> PyTree:
+        frozen = tuple(part for part in self.frozen if getattr(self, part) is not None)
+        return without(super().trainable(), (*frozen, "ridge"))
+
+
+class Guesses(eqx.Module):
+    """Outputs at the selected positions: one row a document for the hidden ones, one row each for those that show a word."""
+
+    hidden_outputs: Float[Array, "document id"]
+    hidden_targets: Float[Array, "document id"]
+    """How often each id is hidden in the document."""
+    outputs: Float[Array, "row id"]
+    targets: Int[Array, " row"]
+    there: Bool[Array, " row"]
+    """False for rows that are not used."""
+
+    @property
+    def count(self) -> Float[Array, ""]:
+        return jnp.maximum(jnp.sum(self.hidden_targets) + jnp.sum(self.there), 1)
+
+
+def squared_error(model: OneLayerTransformer, batch: Documents) -> Float[Array, ""]:
+    """Mean over the selected positions of ||f - e_w||^2, w the right word."""
+    guesses = model.guesses(batch)
+    hidden = jnp.sum(guesses.hidden_targets, axis=1)
+    at_hidden = hidden * jnp.sum(guesses.hidden_outputs**2, axis=1) + hidden
+    at_hidden = at_hidden - 2 * jnp.sum(guesses.hidden_outputs * guesses.hidden_targets, axis=1)
+    right = guesses.targets[:, None] == jnp.arange(guesses.outputs.shape[1])
+    at_rows = jnp.where(guesses.there, jnp.sum((guesses.outputs - right) ** 2, axis=1), 0)
+    return (jnp.sum(at_hidden) + jnp.sum(at_rows)) / guesses.count
+
+
+def guess_entropy(model: OneLayerTransformer, batch: Documents) -> Float[Array, ""]:
+    """Mean over the selected positions of the cross-entropy of the right word."""
+    guesses = model.guesses(batch)
+    at_hidden = -jnp.sum(jax.nn.log_softmax(guesses.hidden_outputs) * guesses.hidden_targets)
+    right = guesses.targets[:, None] == jnp.arange(guesses.outputs.shape[1])
+    at_rows = -jnp.sum(jnp.where(right & guesses.there[:, None], jax.nn.log_softmax(guesses.outputs), 0))
+    return (at_hidden + at_rows) / guesses.count
+
+
+def expected_squared_error(model: OneLayerTransformer, batch: Moments) -> Float[Array, ""]:
+    """E ||W Pt + b - P||^2 over long documents, under uniform attention: what squared error exceeds its minimum by."""
+    outputs = batch.shown @ model.value_table()
+    if model.bias is not None:
+        outputs = outputs + batch.constant[:, None] * model.bias
+    return jnp.sum((outputs - batch.target) ** 2)
+
+
+def id_counts(
+    ids: Int[Array, "document position"], present: Bool[Array, "document position"] | None, size: int
+) -> Float[Array, "document id"]:
+    """How often each document has each id, among the positions that are present."""
+    dtype = jnp.zeros(()).dtype
+    weight = jnp.ones(ids.shape, dtype) if present is None else present.astype(dtype)
+    document = jnp.arange(ids.shape[0])[:, None]
+    return jnp.zeros((ids.shape[0], size), dtype).at[document, ids].add(weight)
+
+
+def most(trials: int, probability: float) -> int:
+    """A number that a binomial variable exceeds with probability below 1e-15 (Bernstein)."""
+    mean, room = trials * probability, 34.6
+    return min(trials, math.ceil(mean + room / 3 + math.sqrt((room / 3) ** 2 + 2 * room * mean)))
+
+
+@dataclasses.dataclass(frozen=True)
+class OneLayerTransformerConfig(AbstractModelConfig):
+    """Which parts there are, which learn, and where they start."""
+
+    embedding: Embedding = "one_hot"
+    """one_hot: true one-hot vectors, frozen; trained: tied input and output embeddings."""
+    dimension: int = 0
+    """Dimension of trained embeddings; 0: as many as ids."""
+    attention: Attention = "learned"
+    """uniform; learned: keys and queries; tied: three numbers; free: a table of scores."""
+    values: Literal["trained", "identity"] | Callable[[Any], Blocks] = "trained"
+    """trained; identity; or a function of the task that gives the blocks of frozen values."""
+    frozen: tuple[str, ...] = ()
+    """Parts that are there and do not learn: embeddings, values, keys, queries, bias, score_table."""
+    bias: bool = False
+    """Whether outputs have a trained bias. (Its curvature is 10 to 20 times that of the values.)"""
+    layer_biases: bool = False
+    """Whether keys, queries and values have biases, as in the authors' code."""
+    start: Start = "gaussian"
+    """Of keys, queries and values: gaussian N(0, std^2); uniform on 0 to std (the authors' code); default: PyTorch's."""
+    start_std: float = 1e-3
+    """Scale of that start."""
+    embedding_std: float = 0.05
+    """Standard deviation of trained embeddings at the start."""
+    selected_hidden: bool = False
+    """Selected positions cannot be attended to (the authors' code)."""
+    ridge: float = 0.0
+    """lambda of the penalty lambda ||W_V||_F^2."""
+    kernel: KernelName = "softmax"
+    """softmax, or gaussian (not normalised)."""
+
+    def __post_init__(self):
+        require(self, "embedding", "one_hot, trained", lambda value: value in ("one_hot", "trained"))
+        require(self, "attention", "uniform, learned, tied, free", lambda value: value in ("uniform", "learned", "tied", "free"))
+        require(self, "start", "gaussian, uniform, default", lambda value: value in ("gaussian", "uniform", "default"))
+        require(self, "kernel", ", ".join(KERNELS), lambda value: value in KERNELS)
+        require_count(self, "dimension", least=0)
+        for field in ("start_std", "embedding_std", "ridge"):
+            require(self, field, "a finite number, at least 0", lambda value: 0 <= value < float("inf"))
+        unknown = [part for part in self.frozen if part not in PARTS]
+        if unknown:
+            raise ConfigError(f"frozen: got {unknown[0]}, allowed: {', '.join(PARTS)}")
+        if callable(self.values) and self.embedding != "one_hot":
+            raise ConfigError("values: got blocks, allowed: only with one-hot embeddings, blocks are a table of words")
+        if self.kernel == "gaussian" and self.attention != "learned":
+            raise ConfigError(f"kernel: got gaussian, allowed: softmax, because {self.attention} attention has no keys and queries")
+
+    def build(self, task: Any, key: PRNGKeyArray) -> OneLayerTransformer:
+        embedding_key, value_key, key_key, query_key, *bias_keys = jax.random.split(key, 7)
+        ids = task.vocabulary_size
+        trained = self.embedding == "trained"
+        dimension = (self.dimension or ids) if trained else ids
+        learned = self.attention == "learned"
+        frozen = self.frozen
+        values = None
+        if callable(self.values):
+            values, frozen = self.values(task).table(task.topic_of_id, task.hidden_id), (*frozen, "values")
+        elif self.values == "trained":
+            values = self._matrix(value_key, dimension)
+        topic, same = task.topic_of_id, np.eye(ids, dtype=bool)
+        words = (topic >= 0)[:, None] & (topic >= 0)[None, :]
+        relation = np.where(words & same, 0, np.where(words & (topic[:, None] == topic[None, :]), 1, 2))
+        biases = [self._vector(one, dimension) for one in bias_keys] if self.layer_biases else [None] * 3
+        return OneLayerTransformer(
+            embeddings=self.embedding_std * jax.random.normal(embedding_key, (dimension, ids)) if trained else None,
+            values=values,
+            keys=self._matrix(key_key, dimension) if learned else None,
+            queries=self._matrix(query_key, dimension) if learned else None,
+            key_bias=biases[0] if learned else None,
+            query_bias=biases[1] if learned else None,
+            value_bias=biases[2] if values is not None else None,
+            bias=jnp.zeros(ids) if self.bias else None,
+            tied=TiedScores(jnp.zeros(()), jnp.zeros(())) if self.attention == "tied" else None,
+            score_table=jnp.zeros((ids, ids)) if self.attention == "free" else None,
+            relation=jnp.asarray(relation) if self.attention == "tied" else None,
+            ridge=self.ridge,
+            kernel=KERNELS[self.kernel],
+            ids=ids,
+            hidden_id=task.hidden_id,
+            looking_share=_looking_share(task),
+            selected_hidden=self.selected_hidden,
+            frozen=frozen,
+        )
+
+    def _matrix(self, key: PRNGKeyArray, size: int) -> Float[Array, "size size"]:
+        match self.start:
+            case "gaussian":
+                return self.start_std * jax.random.normal(key, (size, size))
+            case "uniform":
+                return self.start_std * jax.random.uniform(key, (size, size))
+            case "default":
+                return jax.random.uniform(key, (size, size), minval=-(size**-0.5), maxval=size**-0.5)
+
+    def _vector(self, key: PRNGKeyArray, size: int) -> Float[Array, " size"]:
+        if self.start == "default":
+            return jax.random.uniform(key, (size,), minval=-(size**-0.5), maxval=size**-0.5)
+        return jnp.zeros(size)
+
+
+def _looking_share(task: Any) -> float:
+    """Share of the positions that are selected and show a word, or 1 if it is swept."""
+    share = task.masking.selected * (task.masking.kept + task.masking.replaced)
+    return float(share) if isinstance(share, float | int) else 1.0

@@ -1,0 +1,76 @@
+"""Attention tied to three numbers, over frozen values, in infinitely long documents (Li, Li & Risteski 2023, stage 2).
+
+A query that shows a word weighs every occurrence of that word by beta, of other words of its topic by alpha, and of
+anything else by 1; a hidden query weighs all alike. Values are constant on blocks (`Blocks`), so a word's output depends on
+the attention on its topic and on hidden words alone, and of alpha and beta only
+
+    gamma = ((v - 1)/v) alpha + (1/v) beta
+
+matters. Called on `Queries`, the model gives the output of a single word of each class.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Output
+from saccade.core.sweep import require
+from saccade.models.attention_classifier import without
+from saccade.models.one_layer_transformer import Blocks, TiedScores
+from saccade.tasks.long_documents import Queries
+
+
+class TiedAttention(AbstractModel):
+    """Two trained numbers, the logarithms of alpha and beta, and three frozen ones."""
+
+    tied: TiedScores
+    values: Float[Array, " block"]
+    """Value of hidden words, of words of the same topic, and of words of another."""
+
+    def __call__(self, batch: Queries) -> Output:
+        weight = jnp.stack([jnp.exp(self.tied.same_word), jnp.exp(self.tied.same_topic), *jnp.ones(3)])
+        weight = jnp.where(batch.looks[:, None] > 0, weight, 1.0)
+        single = batch.frequency * weight  # of one word of each class
+        mass = batch.count * single
+        total = jnp.sum(mass, axis=1, keepdims=True)
+        own_topic = (mass[:, :1] + mass[:, 1:2]) / total
+        other_topics = batch.words_per_topic[:, None] * single[:, 2:4] / total
+        topic_mass = jnp.concatenate([own_topic, own_topic, other_topics], axis=1)
+        hidden_mass = mass[:, 4:] / total
+        hidden, same, other = self.values
+        outputs = hidden * hidden_mass + same * topic_mass + other * (1 - hidden_mass - topic_mass)
+        return Output(outputs, mass / total)
+
+    def trainable(self) -> PyTree:
+        return without(super().trainable(), ("values",))
+
+
+def query_error(model: TiedAttention, batch: Queries) -> Float[Array, ""]:
+    """E ||f - e_w||^2 over the selected positions of long documents."""
+    outputs = model(batch).logits
+    count, target = batch.count[:, :4], batch.target[:, :4]
+    errors = jnp.sum(count * (outputs**2 - 2 * outputs * target), axis=1) + 1
+    return jnp.sum(batch.probability * errors)
+
+
+@dataclasses.dataclass(frozen=True)
+class TiedAttentionConfig(AbstractModelConfig):
+    """Where alpha and beta start, and the frozen values."""
+
+    values: Callable[[Any], Blocks]
+    """Gives the blocks of the frozen values for a task."""
+    start_std: float = 0.1
+    """Standard deviation of log alpha and log beta at the start."""
+
+    def __post_init__(self):
+        require(self, "start_std", "a finite number, at least 0", lambda value: 0 <= value < float("inf"))
+
+    def build(self, task: Any, key: PRNGKeyArray) -> TiedAttention:
+        blocks = self.values(task)
+        start = self.start_std * jax.random.normal(key, (2,))
+        numbers = [jnp.asarray(number, start.dtype) for number in (blocks.hidden, blocks.same, blocks.other)]
+        return TiedAttention(TiedScores(start[0], start[1]), jnp.stack(numbers))

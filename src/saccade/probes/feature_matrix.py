@@ -1,0 +1,41 @@
+"""The matrix B of attended inputs, which decides how fast values can be fitted (Song, Han, Zhang, Ding & Hong 2024)."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from saccade.core.interfaces import AbstractProbe, Moment, Variable
+from saccade.models.attention_regression import value_curvature
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureMatrix(AbstractProbe):
+    """Singular values of B and of the output layer, and how well the best values could do with this B."""
+
+    variables: ClassVar = {
+        "feature_low": Variable((), "Nn-th singular value of B: 0 if its columns HD are fewer than its rows Nn"),
+        "feature_high": Variable((), "largest singular value of B"),
+        "output_low": Variable((), "smallest singular value of the output layer, over heads"),
+        "curvature": Variable((), "largest squared singular value of the output layer times that of B"),
+        "floor": Variable((), "half the squared distance of the targets to the range of B: the least loss with this B"),
+    }
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        features, targets = moment.model.features(moment.train), moment.train.targets
+        left, singular, _ = jnp.linalg.svd(features, full_matrices=False)
+        rows = features.shape[0]
+        flat = targets.reshape(rows, -1)
+        # Directions of B that are 0 but for rounding span nothing.
+        real = singular > singular[0] * max(features.shape) * jnp.finfo(features.dtype).eps
+        outside = flat - left @ (real[:, None] * (left.T @ flat))
+        low = singular[rows - 1] if singular.size >= rows else jnp.zeros(())
+        outputs = jnp.linalg.svd(moment.model.output, compute_uv=False)
+        return {
+            "feature_low": jnp.where(jnp.sum(real) >= rows, low, 0.0),
+            "feature_high": singular[0],
+            "output_low": jnp.min(outputs[:, -1]),
+            "curvature": value_curvature(moment.model, moment.train),
+            "floor": jnp.sum(outside**2) / 2,
+        }

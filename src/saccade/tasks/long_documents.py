@@ -1,0 +1,185 @@
+"""Infinitely long documents about topics: exact expectations instead of samples (Li, Li & Risteski 2023, N -> infinity).
+
+A document without end is its word frequencies, and those follow from its set S of topics. Two views of the same
+population, both exact for any number of topics:
+
+`LongDocuments`, for attention that does not look (uniform). A model's output is then affine in the frequencies, so a
+squared loss needs their second moments only. They are those of T + 1 rows: the mean document, and for every topic s the
+deviation sqrt(tau (T - tau) / (T (T - 1))) (e_s - 1/T). With 2 topics of 2 words, tau = 1, and nothing masked:
+
+    [0, .25, .25, .25, .25]  mean        [0, .18, .18, -.18, -.18]  topic 0        [0, -.18, -.18, .18, .18]  topic 1
+
+`LongDocumentQueries`, for attention that looks at the word of the query: the four kinds of queries (shown as it is;
+replaced by a word of S; replaced by another; hidden), with their probabilities, and for each the words of the document
+in five classes: the query's own word, the others of its topic, those of other topics of S, those of no topic of S,
+hidden words.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from saccade.core.interfaces import AbstractBatch, AbstractTask
+from saccade.core.sweep import require, require_count
+from saccade.tasks.topic_documents import Masking, Shares, TopicDocuments
+
+
+class Moments(AbstractBatch):
+    """Rows whose sum of squares is an expectation over documents."""
+
+    shown: Float[Array, "*member row id"]
+    """Frequencies of what is shown."""
+    target: Float[Array, "*member row id"]
+    """Frequencies of what was there."""
+    constant: Float[Array, "*member row"]
+    """What the number 1 becomes in that row: a bias is multiplied by it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LongDocuments(AbstractTask):
+    """The second moments of the frequencies of long documents. `sample` draws nothing."""
+
+    topics: int = 10
+    """Topics (T)."""
+    words_per_topic: int = 10
+    """Words of each topic (v)."""
+    topics_per_document: float = 4.0
+    """Distinct topics of a document (tau)."""
+    masking: Masking = Masking()  # noqa: RUF009 (frozen)
+    """How words are hidden."""
+    selected_hidden: bool = False
+    """Selected positions cannot be attended to (the authors' code): what is seen are words that are right."""
+
+    def __post_init__(self):
+        require_count(self, "topics", least=2)
+        require_count(self, "words_per_topic")
+        topics = self.topics
+        require(self, "topics_per_document", f"from 1 to the {topics} topics", lambda value: 1 <= value <= topics)
+
+    @property
+    def train_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Rows of the moments."""
+        return self.topics + 1
+
+    @property
+    def test_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.topics + 1
+
+    @property
+    def finite(self) -> TopicDocuments:
+        """Documents of this kind with an end; ids and topics are theirs."""
+        return TopicDocuments(self.topics, self.words_per_topic)
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self.finite.vocabulary_size
+
+    @property
+    def hidden_id(self) -> int:
+        return self.finite.hidden_id
+
+    @property
+    def topic_of_id(self) -> Any:
+        return self.finite.topic_of_id
+
+    @property
+    def shares(self) -> Shares:
+        return self.masking.shares_unselected if self.selected_hidden else self.masking.shares
+
+    def sample(self, key: PRNGKeyArray, size: int) -> Moments:
+        del key, size
+        topics, per_document = self.topics, self.topics_per_document
+        spread = jnp.sqrt(per_document * (topics - per_document) / (topics * (topics - 1)))
+        in_document = jnp.concatenate(
+            [jnp.full((1, topics), per_document / topics), spread * (jnp.eye(topics) - 1 / topics)], axis=0
+        )  # row topic
+        constant = jnp.zeros(topics + 1).at[0].set(1)
+        words = jnp.repeat(in_document, self.words_per_topic, axis=1) / (self.words_per_topic * per_document)  # row word
+        shares = self.shares
+        seen = shares.right * words + shares.random * constant[:, None] / words.shape[1]
+        nothing = jnp.zeros((topics + 1, 1))
+        return Moments(
+            jnp.concatenate([shares.hidden * constant[:, None], seen], axis=1),
+            jnp.concatenate([nothing, words], axis=1),
+            constant,
+        )
+
+
+class Queries(AbstractBatch):
+    """Kinds of queries in long documents, and what stands around them."""
+
+    probability: Float[Array, "*member kind"]
+    """Of this kind among the selected positions."""
+    count: Float[Array, "*member kind class"]
+    """Words in each class (own word, same topic, other topics of the document, other topics, hidden)."""
+    frequency: Float[Array, "*member kind class"]
+    """How often each single word of the class is shown."""
+    target: Float[Array, "*member kind class"]
+    """Probability that each single word of the class is the right one."""
+    looks: Float[Array, "*member kind"]
+    """1 if the query shows a word, 0 if it is hidden: its attention is then uniform."""
+    words_per_topic: Float[Array, "*member kind"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LongDocumentQueries(AbstractTask):
+    """The kinds of queries of long documents. All sizes are floats, so that a grid of them is one sweep."""
+
+    topics: float = 10.0
+    """Topics (T)."""
+    words_per_topic: float = 10.0
+    """Words of each topic (v)."""
+    topics_per_document: float = 4.0
+    """Distinct topics of a document (tau)."""
+    masking: Masking = Masking()  # noqa: RUF009 (frozen)
+    """How words are hidden."""
+    train_size: int = 4
+    """Kinds of queries."""
+    test_size: int = 4
+    """Kinds of queries."""
+
+    def __post_init__(self):
+        require(self, "topics", "at least 2", lambda value: value >= 2)
+        require(self, "words_per_topic", "at least 1", lambda value: value >= 1)
+        require(self, "topics_per_document", "at least 1", lambda value: value >= 1)
+        for field in ("train_size", "test_size"):
+            require(self, field, "4, the kinds of queries", lambda value: value == 4)
+
+    @property
+    def shares(self) -> Shares:
+        return self.masking.shares
+
+    def sample(self, key: PRNGKeyArray, size: int) -> Queries:
+        del key, size
+        topics, words, present = self.topics, self.words_per_topic, self.topics_per_document
+        masking, shares = self.masking, self.shares
+        there = 1 / (words * present)
+        inside = shares.right * there + shares.random / (topics * words)
+        outside = shares.random / (topics * words)
+
+        def rows(*kinds: tuple[Any, ...]) -> Float[Array, "kind class"]:
+            return jnp.stack([jnp.stack([jnp.asarray(number, jnp.zeros(()).dtype) for number in kind]) for kind in kinds])
+
+        return Queries(
+            probability=rows((
+                masking.kept, masking.replaced * present / topics, masking.replaced * (1 - present / topics),
+                1 - masking.kept - masking.replaced,
+            ))[0],
+            count=rows(
+                (1, words - 1, words * (present - 1), words * (topics - present), 1),
+                (1, words - 1, words * (present - 1), words * (topics - present), 1),
+                (1, words - 1, words * present, words * (topics - present - 1), 1),
+                (0, 0, words * present, words * (topics - present), 1),
+            ),
+            frequency=rows(
+                (inside, inside, inside, outside, shares.hidden),
+                (inside, inside, inside, outside, shares.hidden),
+                (outside, outside, inside, outside, shares.hidden),
+                (0, 0, inside, outside, shares.hidden),
+            ),
+            target=rows((1, 0, 0, 0, 0), (there, there, there, 0, 0), (0, 0, there, 0, 0), (0, 0, there, 0, 0)),
+            looks=rows((1, 1, 1, 0))[0],
+            words_per_topic=rows((words,) * 4)[0],
+        )  # fmt: skip
