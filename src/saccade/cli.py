@@ -244,7 +244,7 @@ def _ledger(arguments: list[str]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class CompactOptions:
-    """A smaller copy of a record: numbers rounded to 14 binary digits; refused if that changed a verdict."""
+    """A smaller copy of a record: numbers rounded to 14 binary digits (double precision: 44); refused if that changed a verdict."""
 
     output: Path = Path("record.nc.gz")
     """The copy to write; compressed as a whole if its name ends in .gz."""

@@ -45,11 +45,13 @@ class Histogram:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HeatMap:
-    """A value for every (x, y) cell; NaN where there is none."""
+    """A value for every (x, y) cell; NaN where there is none. Small ones show their numbers, so they serve as tables."""
 
     label: str
     x: np.ndarray
+    """Numbers or names of the columns."""
     y: np.ndarray
+    """Numbers or names of the rows."""
     value: np.ndarray
     """Rows are y, columns are x."""
     scale: Scale = "linear"

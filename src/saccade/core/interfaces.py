@@ -8,7 +8,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class AbstractBatch(eqx.Module):
     """Data that a model is called on: every array has the examples first (before them, in an ensemble, the members)."""
 
-    def examples(self, chosen: Int[Array, " chosen"]) -> Self:
+    def examples(self, chosen: Int[Array, " chosen"]) -> Any:
         """Some of the examples."""
         return jax.tree.map(lambda leaf: leaf[chosen], self)
 

@@ -165,7 +165,8 @@ class Lab:
             leaves = {key: value for key, value in arrays.items() if key.startswith("carry:")}
             frame = _Frame(sweeps, chosen_seeds, parts["optimiser"], parts["task"])
             trajectory = frame.dataset(arrays, "probes", run.recorded, probes)
-            snapshot = frame.dataset(arrays, "snapshots", np.unique([0, steps]), snapshots)
+            ends = np.unique([0, steps])
+            snapshot = frame.dataset(arrays, "snapshots", ends, snapshots) if snapshots else trajectory[list(ALWAYS)].sel(step=ends)
         return Training(trajectory, snapshot, run.digest, seconds, engine, leaves)
 
     @contextmanager
@@ -248,7 +249,7 @@ class _Run:
             return arrays
 
         with _polite_interrupt() as stop:
-            if not header:
+            if not header and engine.snapshots:
                 measured.add("snapshots", engine.snapshot(carry))
             while targets:
                 started = time.monotonic()
@@ -269,7 +270,7 @@ class _Run:
                 if targets and now - last_state > self.lab.state_interval:
                     last_state = now
                     state(finished=False)
-            if self.steps > 0:
+            if self.steps > 0 and engine.snapshots:
                 measured.add("snapshots", engine.snapshot(carry))
         arrays = state(finished=True)
         self._say(self.steps, measured=measured, finished=True)

@@ -7,15 +7,19 @@ by the variance.
 """
 
 import dataclasses
+import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import numpy as np
 
 from saccade.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 T = TypeVar("T")
 
@@ -127,6 +131,20 @@ def map_swept(config: T, function: Callable[[Swept], Any]) -> T:
     for field in dataclasses.fields(config):
         object.__setattr__(copy, field.name, map_swept(getattr(config, field.name), function))
     return copy
+
+
+def over_sweeps(function: Callable[..., Any], *configs: Any, dims: Sequence[str] = ()) -> "xr.DataArray":
+    """What a function of configs gives for every value of every sweep in them; `dims` name what it gives itself."""
+    import xarray as xr
+
+    sweeps = swept_in(*configs)
+    rows = []
+    for place in itertools.product(*(range(len(swept.grid)) for swept in sweeps.values())):
+        chosen = dict(zip(sweeps, place, strict=True))
+        single = [map_swept(config, lambda swept, chosen=chosen: swept.values[chosen[swept.name]]) for config in configs]
+        rows.append(np.asarray(function(*single), float))
+    values = np.stack(rows).reshape((*(len(swept.grid) for swept in sweeps.values()), *rows[0].shape))
+    return xr.DataArray(values, dims=(*sweeps, *dims), coords={name: list(swept.grid) for name, swept in sweeps.items()})
 
 
 def with_sweep(config: T, path: str, values: Iterable[float], name: str | None = None) -> T:

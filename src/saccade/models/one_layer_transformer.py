@@ -165,23 +165,18 @@ class OneLayerTransformer(AbstractModel):
         return Output(self._added(logits, jnp.sum(attention, axis=-1)), attention)
 
     def guesses(self, batch: Documents) -> "Guesses":
-        """What the model guesses at the selected positions."""
+        """What the model guesses at the selected positions: one row a document for all that are hidden, one for each other."""
         documents, positions = batch.words.shape
-        counts = id_counts(batch.words, self._seen(batch), self.ids)
-        scores, values = self.scores(), self.value_table()
-        hidden_scores = None if scores is None else jnp.broadcast_to(scores[self.hidden_id], counts.shape)
         hidden = batch.selected & (batch.words == self.hidden_id)
-        hidden_targets = id_counts(batch.labels, hidden, self.ids)
-        looking = (batch.selected & ~hidden).reshape(-1)
-        rows = most(documents * positions, self.looking_share)
-        (place,) = jnp.nonzero(looking, size=rows, fill_value=0)
-        there = jnp.arange(rows) < jnp.sum(looking)
-        query, target = batch.words.reshape(-1)[place], batch.labels.reshape(-1)[place]
-        row_scores = None if scores is None else scores[query]
-        return Guesses(
-            self._outputs(hidden_scores, counts, values), hidden_targets,
-            self._outputs(row_scores, counts[place // positions], values), target, there,
-        )  # fmt: skip
+        place, there = chosen_places(batch.selected & ~hidden, most(documents * positions, self.looking_share))
+        query = jnp.concatenate([jnp.full(documents, self.hidden_id), batch.words.reshape(-1)[place]])
+        document = jnp.concatenate([jnp.arange(documents), place // positions])
+        label = batch.labels.reshape(-1)[place]
+        right = (label[:, None] == jnp.arange(self.ids)) & there[:, None]
+        targets = jnp.concatenate([id_counts(batch.labels, hidden, self.ids), right])
+        scores = self.scores()
+        counts = id_counts(batch.words, self._seen(batch), self.ids)[document]
+        return Guesses(self._outputs(None if scores is None else scores[query], counts, self.value_table()), targets)
 
     def penalty(self) -> Float[Array, ""] | float:
         if self.values is None or (isinstance(self.ridge, float) and self.ridge == 0):
@@ -194,39 +189,30 @@ class OneLayerTransformer(AbstractModel):
 
 
 class Guesses(eqx.Module):
-    """Outputs at the selected positions: one row a document for the hidden ones, one row each for those that show a word."""
+    """Outputs at the selected positions, and the words that were there."""
 
-    hidden_outputs: Float[Array, "document id"]
-    hidden_targets: Float[Array, "document id"]
-    """How often each id is hidden in the document."""
     outputs: Float[Array, "row id"]
-    targets: Int[Array, " row"]
-    there: Bool[Array, " row"]
-    """False for rows that are not used."""
+    targets: Float[Array, "row id"]
+    """How often each id is right in this row; all 0 in rows that are not used."""
 
     @property
     def count(self) -> Float[Array, ""]:
-        return jnp.maximum(jnp.sum(self.hidden_targets) + jnp.sum(self.there), 1)
+        """Selected positions."""
+        return jnp.maximum(jnp.sum(self.targets), 1)
 
 
 def squared_error(model: OneLayerTransformer, batch: Documents) -> Float[Array, ""]:
     """Mean over the selected positions of ||f - e_w||^2, w the right word."""
     guesses = model.guesses(batch)
-    hidden = jnp.sum(guesses.hidden_targets, axis=1)
-    at_hidden = hidden * jnp.sum(guesses.hidden_outputs**2, axis=1) + hidden
-    at_hidden = at_hidden - 2 * jnp.sum(guesses.hidden_outputs * guesses.hidden_targets, axis=1)
-    right = guesses.targets[:, None] == jnp.arange(guesses.outputs.shape[1])
-    at_rows = jnp.where(guesses.there, jnp.sum((guesses.outputs - right) ** 2, axis=1), 0)
-    return (jnp.sum(at_hidden) + jnp.sum(at_rows)) / guesses.count
+    times = jnp.sum(guesses.targets, axis=1)
+    squares = times * (jnp.sum(guesses.outputs**2, axis=1) + 1) - 2 * jnp.sum(guesses.outputs * guesses.targets, axis=1)
+    return jnp.sum(squares) / guesses.count
 
 
 def guess_entropy(model: OneLayerTransformer, batch: Documents) -> Float[Array, ""]:
     """Mean over the selected positions of the cross-entropy of the right word."""
     guesses = model.guesses(batch)
-    at_hidden = -jnp.sum(jax.nn.log_softmax(guesses.hidden_outputs) * guesses.hidden_targets)
-    right = guesses.targets[:, None] == jnp.arange(guesses.outputs.shape[1])
-    at_rows = -jnp.sum(jnp.where(right & guesses.there[:, None], jax.nn.log_softmax(guesses.outputs), 0))
-    return (at_hidden + at_rows) / guesses.count
+    return -jnp.sum(jax.nn.log_softmax(guesses.outputs) * guesses.targets) / guesses.count
 
 
 def expected_squared_error(model: OneLayerTransformer, batch: Moments) -> Float[Array, ""]:
@@ -237,6 +223,11 @@ def expected_squared_error(model: OneLayerTransformer, batch: Moments) -> Float[
     return jnp.sum((outputs - batch.target) ** 2)
 
 
+def uniform_curvature(model: OneLayerTransformer, batch: Moments) -> Float[Array, ""]:
+    """Largest curvature of `expected_squared_error` and the ridge in the values, with one-hot embeddings."""
+    return 2 * (jnp.linalg.norm(batch.shown, ord=2) ** 2 + model.ridge)
+
+
 def id_counts(
     ids: Int[Array, "document position"], present: Bool[Array, "document position"] | None, size: int
 ) -> Float[Array, "document id"]:
@@ -245,6 +236,19 @@ def id_counts(
     weight = jnp.ones(ids.shape, dtype) if present is None else present.astype(dtype)
     document = jnp.arange(ids.shape[0])[:, None]
     return jnp.zeros((ids.shape[0], size), dtype).at[document, ids].add(weight)
+
+
+def chosen_places(chosen: Bool[Array, "document position"], rows: int) -> tuple[Int[Array, " row"], Bool[Array, " row"]]:
+    """Numbers of the chosen places, document after document, in a fixed number of rows; and which rows are used."""
+    documents, positions = chosen.shape
+    flags = chosen.astype(jnp.float32)
+    # Running sums as products with triangles: XLA's own are slow to compile and to run on a CPU. Exact below 2^24.
+    before = flags @ jnp.triu(jnp.ones((positions, positions), jnp.float32), 1)
+    starts = jnp.tril(jnp.ones((documents, documents), jnp.float32), -1) @ jnp.sum(flags, axis=1)
+    row = jnp.where(chosen, (before + starts[:, None]).astype(jnp.int32), rows)
+    numbers = jnp.arange(documents * positions, dtype=jnp.int32)
+    place = jnp.zeros(rows, jnp.int32).at[row.reshape(-1)].set(numbers, mode="drop")
+    return place, jnp.arange(rows) < jnp.sum(flags)
 
 
 def most(trials: int, probability: float) -> int:

@@ -39,3 +39,21 @@ class FeatureMatrix(AbstractProbe):
             "curvature": value_curvature(moment.model, moment.train),
             "floor": jnp.sum(outside**2) / 2,
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class ReachOfQueries(AbstractProbe):
+    """How well queries alone could do with the Gaussian kernel if all keys were 0."""
+
+    variables: ClassVar = {
+        "reach_floor": Variable((), "least loss over all queries with the Gaussian kernel, all keys 0 and the values as they are"),
+    }
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        model, batch = moment.model, moment.train
+        # A head weighs all vectors of a sequence alike, by a number from 0 to 1 that the query sets: it adds a share of this.
+        projected = jnp.einsum("hfk,hko->hfo", model.values, model.output)
+        whole = jnp.einsum("snf,hfo->sho", batch.inputs, projected)
+        low, high = (jnp.sum(part, axis=1)[:, None, :] for part in (jnp.minimum(whole, 0), jnp.maximum(whole, 0)))
+        missed = jnp.maximum(jnp.maximum(low - batch.targets, batch.targets - high), 0)
+        return {"reach_floor": jnp.sum(missed**2) / 2}

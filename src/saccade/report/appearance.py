@@ -5,6 +5,7 @@ Okabe and Ito, told apart under every common colour-blindness; yellow is left ou
 """
 
 import dataclasses
+import math
 from typing import Literal
 
 import numpy as np
@@ -15,6 +16,8 @@ from saccade.core.figure import Figure, HeatMap, Histogram, Line, Panel, Role, S
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 THEORY = "#000000"
 REFERENCE = "#767676"
+MOST_NUMBERED = 11
+"""Rows or columns up to which the cells of a heat map show their numbers."""
 MISSING = "#DDDDDD"
 """Face of a heat-map cell without a number."""
 HEAT_MAP = "cividis"
@@ -91,6 +94,17 @@ def heat_map_of(panel: Panel) -> HeatMap | None:
     if maps and len(panel.marks) > 1:
         raise ConfigError(f"panel {panel.title}: got a heat map among {len(panel.marks)} marks, allowed: a heat map alone")
     return maps[0] if maps else None
+
+
+def is_dense(heat_map: HeatMap) -> bool:
+    """Whether there are too many cells to write a number into each."""
+    return max(np.asarray(heat_map.value).shape) > MOST_NUMBERED
+
+
+def shown_ticks(labels: list[str]) -> list[str]:
+    """The labels that have room: all of few, about ten of many."""
+    every = 1 if len(labels) <= MOST_NUMBERED else math.ceil(len(labels) / 10)
+    return labels[::every]
 
 
 def scales(panel: Panel) -> tuple[Scale, Scale]:

@@ -65,8 +65,11 @@ def _config() -> alt.Config:
 
 def _natural_width(panel: Panel, panels: int) -> int:
     heat_map = appearance.heat_map_of(panel)
+    if heat_map is not None and appearance.is_dense(heat_map):
+        return 250
     if heat_map is not None:
-        return min(860, max(240, 60 * len(heat_map.x)))
+        longest = max(len(label) for label in ticks(list(heat_map.x)))
+        return min(860, max(240, max(60, round(_LETTER * longest) + 12) * len(heat_map.x)))
     return 640 if panels == 1 else 275 if panels == 3 or panels > 4 else 450
 
 
@@ -81,7 +84,8 @@ def _panel(panel: Panel, place: int, width: int, styled: Styles, points: int, ta
     """One panel; the data of its layers go to the tables, where layers and panels share them."""
     heat_map = appearance.heat_map_of(panel)
     if heat_map is not None:
-        layers, height = _heat_map(heat_map, panel), max(180, 36 * len(heat_map.y))
+        height = 250 if appearance.is_dense(heat_map) else max(180, 36 * len(heat_map.y))
+        layers = _heat_map(heat_map, panel)
     else:
         histograms = [mark for mark in panel.marks if isinstance(mark, Histogram)]
         layers = _histograms(histograms, panel, styled) + _curves(panel, place, styled, points)
@@ -224,9 +228,11 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
         ink = "missing" if math.isnan(shade) else "light" if shade < 0.5 else "dark"
         rows[ink].append((across[column], up[row], _short(value), number(value)))
     columns = ("x", "y", "v", "t")
-    level = alt.Axis(labelAngle=0)
+    dense = appearance.is_dense(heat_map)
+    level = alt.Axis(labelAngle=0, values=appearance.shown_ticks(across))
+    upright = alt.Axis(values=appearance.shown_ticks(up), labelLimit=220)
     x = alt.X("x:N", sort=across, scale=alt.Scale(domain=across, padding=0), title=panel.x_label, axis=level)
-    y = alt.Y("y:N", sort=up[::-1], scale=alt.Scale(domain=up[::-1], padding=0), title=panel.y_label)
+    y = alt.Y("y:N", sort=up[::-1], scale=alt.Scale(domain=up[::-1], padding=0), title=panel.y_label, axis=upright)
     tooltip = [_told("x:N", panel.x_label), _told("y:N", panel.y_label), _told("t:N", heat_map.label)]
     fill = alt.Fill(
         "v:Q",
@@ -234,14 +240,16 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
         legend=alt.Legend(title=heat_map.label, orient="right", gradientLength=150, titleLimit=180, format="~g"),
     )
     cells = alt.Chart(_table(columns, rows["light"] + rows["dark"], texts=("x", "y", "t")))
-    layers = [cells.mark_rect(stroke="white").encode(x=x, y=y, fill=fill, tooltip=tooltip)]
-    for ink, colour in (("light", "white"), ("dark", "black")):
+    rectangles = cells.mark_rect() if dense else cells.mark_rect(stroke="white")
+    layers = [rectangles.encode(x=x, y=y, fill=fill, tooltip=tooltip)]
+    for ink, colour in () if dense else (("light", "white"), ("dark", "black")):
         source = _table(columns, rows[ink], texts=("x", "y", "t"))
         layers.append(alt.Chart(source).mark_text(color=colour, fontSize=11).encode(x=x, y=y, text="t:N", tooltip=tooltip))
     if rows["missing"]:
         empty = alt.Chart(_table(columns, rows["missing"], texts=("x", "y", "t")))
+        layers.append(empty.mark_rect(color=MISSING, stroke="#999999", strokeDash=[3, 3]).encode(x=x, y=y, tooltip=tooltip))
+    if rows["missing"] and not dense:
         layers += [
-            empty.mark_rect(color=MISSING, stroke="#999999", strokeDash=[3, 3]).encode(x=x, y=y, tooltip=tooltip),
             empty.mark_text(color="#333333", fontSize=11, fontStyle="italic").encode(x=x, y=y, text="t:N", tooltip=tooltip),
         ]
     return layers

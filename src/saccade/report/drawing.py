@@ -115,7 +115,11 @@ def _panel_size(panel: Panel, panels: int) -> tuple[float, float]:
     if heat_map is None:
         return (4.8, 3.2) if panels == 1 else (3.2, 2.7)
     rows, columns = heat_map.value.shape
-    return max(3.2, 0.5 * columns + 1.7), max(2.7, 0.3 * rows + 1.0)
+    if appearance.is_dense(heat_map):
+        return 3.9, 3.0
+    across, up = (max(len(label) for label in ticks(list(names))) for names in (heat_map.x, heat_map.y))
+    width = max(0.5, 0.9 * _CHARACTER * across + 0.1) * columns + _CHARACTER * up
+    return max(3.2, width + 1.7), max(2.7, 0.3 * rows + 1.0)
 
 
 def _draw_marks(axes: Axes, panel: Panel, styled: dict[tuple[str, Role], Style]) -> None:
@@ -164,14 +168,17 @@ def _draw_histogram(axes: Axes, histogram: Histogram, edges: np.ndarray, style: 
 def _draw_heat_map(canvas: Canvas, axes: Axes, heat_map: HeatMap) -> None:
     values = np.asarray(heat_map.value, float)
     rows, columns = values.shape
+    dense = appearance.is_dense(heat_map)
     scale = appearance.heat_scale(heat_map)
     norm = (LogNorm if scale.scale == "log" else Normalize)(scale.low, scale.high)
     shades = np.array([[scale.place(value) for value in row] for row in values])
     mesh = axes.pcolormesh(
         np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5, np.ma.masked_where(np.isnan(shades), values),
-        norm=norm, cmap=HEAT_MAP, edgecolors="white", linewidth=0.8,
+        norm=norm, cmap=HEAT_MAP, **({} if dense else {"edgecolors": "white", "linewidth": 0.8}),
     )  # fmt: skip
-    for (row, column), shade in np.ndenumerate(shades):
+    if dense:
+        axes.set_facecolor(MISSING)
+    for (row, column), shade in () if dense else np.ndenumerate(shades):
         value = float(values[row, column])
         ink = "#FFFFFF" if shade < 0.5 else "#000000"
         background: dict[str, Any] = {}
@@ -181,8 +188,10 @@ def _draw_heat_map(canvas: Canvas, axes: Axes, heat_map: HeatMap) -> None:
             ink, background = "#333333", {"bbox": {"facecolor": MISSING, "edgecolor": "none", "pad": 1.2}}
         axes.text(column, row, number(value), ha="center", va="center", fontsize=7, color=ink, **background)
     axes.grid(visible=False)
-    axes.set_xticks(range(columns), [_plain(label) for label in ticks(list(heat_map.x))])
-    axes.set_yticks(range(rows), [_plain(label) for label in ticks(list(heat_map.y))])
+    for set_ticks, names in ((axes.set_xticks, heat_map.x), (axes.set_yticks, heat_map.y)):
+        labels = ticks(list(names))
+        shown = appearance.shown_ticks(labels)
+        set_ticks([labels.index(label) for label in shown], [_plain(label) for label in shown])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     bar = canvas.colorbar(mesh, ax=axes, aspect=24, pad=0.02)

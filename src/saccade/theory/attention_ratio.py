@@ -26,7 +26,7 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.interfaces import AbstractTheory
-from saccade.core.sweep import Swept, map_swept, swept_in
+from saccade.core.sweep import over_sweeps
 from saccade.theory.value_optimum import least_norm_values, shares_of
 
 LOWER, UPPER = 0.5, 1.0
@@ -95,14 +95,5 @@ class AttentionRatio(AbstractTheory):
 
     def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
         del model, trajectory
-        sweeps: dict[str, Swept] = swept_in(task)
-        shape = tuple(len(swept.grid) for swept in sweeps.values())
-        ratios = np.full(shape, np.nan)
-        for place in np.ndindex(*shape):
-            chosen = dict(zip(sweeps, place, strict=True))
-            single = map_swept(task, lambda swept, chosen=chosen: swept.values[chosen[swept.name]])
-            if single.topics_per_document < single.topics:
-                ratios[place] = optimal_ratio(single)
-        coordinates = {name: list(swept.grid) for name, swept in sweeps.items()}
-        ratio = xr.DataArray(ratios, dims=tuple(sweeps), coords=coordinates)
+        ratio = over_sweeps(optimal_ratio, task)
         return xr.Dataset({"attention_ratio": ratio.assign_attrs(description="gamma*, the minimiser of the exact loss")})

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import xarray as xr
 
 from saccade.core.interfaces import AbstractTheory
+from saccade.core.sweep import over_sweeps
 from saccade.theory.value_optimum import average_difference, shares_of
 
 
@@ -30,5 +31,5 @@ class EmbeddingOptimum(AbstractTheory):
 
     def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
         del model, trajectory
-        difference = xr.DataArray(average_difference(task.words_per_topic, shares_of(task)))
+        difference = over_sweeps(lambda one: average_difference(one.words_per_topic, shares_of(one)), task)
         return xr.Dataset({"similarity_difference": difference.assign_attrs(description="by the block sums of any minimiser")})

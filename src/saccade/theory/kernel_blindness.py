@@ -11,6 +11,12 @@ with respect to W^Q is proportional to W^K, so the gradient is of order eps, and
 The Gaussian kernel is not blind there: S = exp(-||q||^2 / (2 sqrt d)) depends on q. It has a dead zone of its own: for
 large ||q - k|| the kernel and all gradients are exponentially small.
 
+What the Gaussian can reach without keys [derived]. All vectors of a sequence then get one weight from a query, exp(-||q||^2 /
+(2 sqrt d)), a number in (0, 1] that the query sets freely (for N n <= D and inputs in general position). With one output, a
+target is reached if it lies between sum_h min(c_h, 0) and sum_h max(c_h, 0), c_h = the sum of head h's values over the
+sequence. So the global optimum over W^Q is half the sum of squared distances to these intervals (probe `ReachOfQueries`): 0
+for most draws, and not for all. Theorem 2 assumes that it is 0.
+
 Limits. Nothing here says which kernel is better from a generic start; both train there.
 """
 

@@ -40,7 +40,7 @@ import xarray as xr
 
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractTheory
-from saccade.core.sweep import Swept
+from saccade.core.sweep import over_sweeps
 from saccade.models.one_layer_transformer import BLOCKS, Blocks
 from saccade.tasks.topic_documents import Shares
 
@@ -50,21 +50,21 @@ def average_difference(words_per_topic: Any, shares: Shares) -> Any:
     return 1 / (words_per_topic * shares.right)
 
 
-def least_norm_values(task: Any) -> Blocks:
+def least_norm_values(task: Any, shares: Shares | None = None) -> Blocks:
     """The minimiser of least norm without a bias, for a task with topics, words_per_topic, topics_per_document, masking."""
     _check(task)
-    T, v, shares = task.topics, task.words_per_topic, shares_of(task)
+    T, v, shares = task.topics, task.words_per_topic, shares or shares_of(task)
     a, rho, m = shares.right, shares.random, shares.hidden
     r = -(1 / a) * (v * m**2 + (1 - m) * rho / T) / ((1 - m) ** 2 + v * T * m**2)
     return Blocks(hidden=m * (T * r + 1 / a) / (1 - m), same=(r + 1 / a) / v, other=r / v)
 
 
-def decayed_values(task: Any, decay: float) -> Blocks:
+def decayed_values(task: Any, decay: float, shares: Shares | None = None) -> Blocks:
     """The unique minimiser with decay lambda ||W||_F^2 (lambda > 0), without a bias."""
     if not decay > 0:
         raise ConfigError(f"decay: got {decay!r}, allowed: above 0; the limit of vanishing decay is least_norm_values")
     _check(task)
-    T, v, tau, shares = task.topics, task.words_per_topic, task.topics_per_document, shares_of(task)
+    T, v, tau, shares = task.topics, task.words_per_topic, task.topics_per_document, shares or shares_of(task)
     a, rho, m = shares.right, shares.random, shares.hidden
     pi = tau / T
     with_topic = np.array([m, a / tau + rho / T, a * (tau - 1) / tau + rho * (T - 1) / T])
@@ -87,21 +87,20 @@ def excess(values: np.ndarray, bias: np.ndarray | float, task: Any) -> float:
     return float((mean**2).sum() + spread)
 
 
-def shares_of(task: Any) -> Shares:
+def shares_of(task: Any, model: Any = None) -> Shares:
     """What a model sees of the task's documents."""
+    if getattr(model, "selected_hidden", False):
+        return task.masking.shares_unselected
     return task.shares if hasattr(task, "shares") else task.masking.shares
 
 
 def _check(task: Any) -> None:
-    values = task.topics_per_document.values if isinstance(task.topics_per_document, Swept) else (task.topics_per_document,)
-    topics = task.topics.values if isinstance(task.topics, Swept) else (task.topics,)
-    for tau in values:
-        for T in topics:
-            if isinstance(tau, int | float) and isinstance(T, int | float) and tau >= T:
-                raise ConfigError(
-                    f"topics_per_document: got {tau:g} of {T:g} topics, allowed: fewer than all; with all of them every "
-                    "document shows the same frequencies, and no minimiser is told from another by topics"
-                )
+    T, tau = task.topics, task.topics_per_document
+    if isinstance(tau, int | float) and isinstance(T, int | float) and tau >= T:
+        raise ConfigError(
+            f"topics_per_document: got {tau:g} of {T:g} topics, allowed: fewer than all; with all of them every "
+            "document shows the same frequencies, and nothing tells topics apart"
+        )
 
 
 class ValueOptimum(AbstractTheory):
@@ -113,19 +112,13 @@ class ValueOptimum(AbstractTheory):
 
     def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
         del trajectory
-        difference = xr.DataArray(average_difference(task.words_per_topic, shares_of(task)))
-        ridge = model.ridge
-        if isinstance(ridge, Swept):
-            rows = [_numbers(decayed_values(task, value)) for value in ridge.values]
-            entries = xr.DataArray(rows, dims=(ridge.name, "block"), coords={ridge.name: list(ridge.grid), "block": list(BLOCKS)})
-        else:
-            blocks = decayed_values(task, ridge) if ridge else least_norm_values(task)
-            entries = xr.DataArray(_numbers(blocks), dims="block", coords={"block": list(BLOCKS)})
-        if ridge != 0:
-            difference = entries.sel(block="same", drop=True) - entries.sel(block="other", drop=True)
+        entries = over_sweeps(_entries, task, model, dims=("block",)).assign_coords(block=list(BLOCKS))
+        difference = entries.sel(block="same", drop=True) - entries.sel(block="other", drop=True)
         told = {"description": "by the closed form of stage 1"}
         return xr.Dataset({"entry_mean": entries.assign_attrs(told), "block_difference": difference.assign_attrs(told)})
 
 
-def _numbers(blocks: Blocks) -> list[float]:
+def _entries(task: Any, model: Any) -> list[float]:
+    shares = shares_of(task, model)
+    blocks = decayed_values(task, model.ridge, shares) if model.ridge else least_norm_values(task, shares)
     return [float(blocks.hidden), float(blocks.same), float(blocks.other), 0.0]
