@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saccade.core.interfaces import Batch
-from saccade.models.bag_attention import attend, bag_attention, index_bags, indexed, masked_softmax, sum_over_sentences
+from saccade.models.bag_attention import attend, bag_attention, index_bags, indexed, masked, sum_over_sentences
+from saccade.models.kernels import SOFTMAX
 
 
 def plain_attention(scores, values, words, mask):
@@ -139,7 +140,7 @@ def test_padded_places_get_no_attention_and_the_rest_sums_to_one():
     generator = np.random.default_rng(7)
     mask = padding(generator, 50, 6)
     scores = jnp.asarray(generator.normal(size=(50, 6)) * 20, jnp.float32)
-    attention = np.asarray(masked_softmax(scores, jnp.asarray(mask)))
+    attention = np.asarray(SOFTMAX.weights(masked(scores, jnp.asarray(mask))))
     assert np.all(attention[~mask] == 0)
     assert np.all(attention[mask] > 0)
     np.testing.assert_allclose(attention.sum(axis=1), 1, rtol=1e-6)  # float32

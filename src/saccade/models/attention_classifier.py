@@ -20,6 +20,7 @@ from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Batch, O
 from saccade.core.sweep import require, require_count, require_positive
 from saccade.models.bag_attention import attend, indexed
 from saccade.models.heads import AbstractHead, gaussian_head, linear_head, orthonormal_head, two_layer_head
+from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName
 
 Head = Literal["FC", "TC", "TL"]
 Query = Literal["unit", "fixed", "trained"]
@@ -37,12 +38,17 @@ class AttentionClassifier(AbstractModel):
     """Trained scores: the query is fixed and has norm 1."""
     keys: Float[Array, "key_dimension word"] | None = None
     query: Float[Array, " key_dimension"] | None = None
+    kernel: AbstractKernel = SOFTMAX
 
     @property
     def scores(self) -> Float[Array, " word"]:
+        """Logarithms of the words' weights: with softmax q . k_w."""
         if self.score_table is not None:
             return self.score_table
-        return self.query @ self.keys  # pyright: ignore[reportOperatorIssue] (one of the two is always there)
+        return self._scores(self.query, self.keys)  # pyright: ignore[reportArgumentType] (one of the two is always there)
+
+    def _scores(self, query: Float[Array, " key_dimension"], keys: Float[Array, "key_dimension word"]) -> Float[Array, " word"]:
+        return self.kernel.scores(query[None], keys.T, scale=1.0)[0]
 
     @property
     def query_norm(self) -> Float[Array, ""]:
@@ -64,8 +70,9 @@ class AttentionClassifier(AbstractModel):
         """ds/dt of every word under the flow, from the gradient of the loss; keys count as trained, frozen or not."""
         if self.score_table is not None:
             return -gradient.score_table  # pyright: ignore[reportOptionalOperand]
-        by_keys = self.query @ gradient.keys  # pyright: ignore[reportOperatorIssue]
-        return -by_keys if "query" in self.frozen else -by_keys - gradient.query @ self.keys  # pyright: ignore[reportOperatorIssue]
+        still = jnp.zeros_like(self.query) if "query" in self.frozen else gradient.query  # pyright: ignore[reportArgumentType]
+        _, change = jax.jvp(self._scores, (self.query, self.keys), (still, gradient.keys))
+        return -change
 
     def embedding_velocity(self, gradient: "AttentionClassifier") -> Float[Array, "dimension word"]:
         """dv/dt of every word's rescaled embedding under the flow; embeddings count as trained, frozen or not."""
@@ -80,7 +87,8 @@ class AttentionClassifier(AbstractModel):
         return batch.words
 
     def __call__(self, batch: Batch) -> Output:
-        context, attention = attend(self.scores, self.head.project(self.embeddings), self.items(batch), batch)
+        values = self.head.project(self.embeddings)
+        context, attention = attend(self.scores, values, self.items(batch), batch, self.kernel)
         return Output(self.head.finish(context), attention)
 
     def trainable(self) -> PyTree:
@@ -111,8 +119,13 @@ class AttentionClassifierConfig(AbstractModelConfig):
     """Dimension of query and keys, unless the query is a unit."""
     fixed_head: FixedHead = "orthonormal"
     """Columns of FC: orthonormal as in the paper, or Gaussian with a unit diagonal as in the authors' code."""
+    kernel: KernelName = "softmax"
+    """softmax, or gaussian (not normalised), which needs keys: a query that is fixed or trained."""
 
     def __post_init__(self):
+        require(self, "kernel", ", ".join(KERNELS), lambda value: value in KERNELS)
+        if self.kernel == "gaussian" and self.query == "unit":
+            raise ConfigError("kernel: got gaussian with a unit query, allowed: a fixed or a trained query, which has keys")
         require(self, "head", "FC, TC, TL", lambda value: value in ("FC", "TC", "TL"))
         require(self, "query", "unit, fixed, trained", lambda value: value in ("unit", "fixed", "trained"))
         require(self, "fixed_head", "orthonormal, gaussian", lambda value: value in ("orthonormal", "gaussian"))
@@ -140,7 +153,8 @@ class AttentionClassifierConfig(AbstractModelConfig):
             return AttentionClassifier(embeddings, head, tuple(frozen), score_table=jnp.zeros(words))
         frozen += (["keys"] if self.keys_frozen else []) + (["query"] if self.query == "fixed" else [])
         query = self.query_std * jax.random.normal(query_key, (self.key_dimension,))
-        return AttentionClassifier(embeddings, head, tuple(frozen), keys=jnp.zeros((self.key_dimension, words)), query=query)
+        keys = jnp.zeros((self.key_dimension, words))
+        return AttentionClassifier(embeddings, head, tuple(frozen), keys=keys, query=query, kernel=KERNELS[self.kernel])
 
     def prepare(self, task: Any, batches: Batch) -> Batch:
         return indexed(batches, batches.words, task.vocabulary_size)

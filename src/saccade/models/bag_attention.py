@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from saccade.core.interfaces import Batch
+from saccade.models.kernels import SOFTMAX, AbstractKernel
 
 GROUP = 4
 """Rows summed at once; 4 wastes least for words that occur a few times (measured: 8 and 16 are slower)."""
@@ -95,21 +96,22 @@ def attend(
     values: Float[Array, "column item"],
     items: Int[Array, "sentence position"],
     batch: Batch,
+    kernel: AbstractKernel = SOFTMAX,
 ) -> tuple[Float[Array, "sentence column"], Float[Array, "sentence position"]]:
     """Contexts and attention weights. An indexed batch takes the fast way; unused weights are never computed."""
-    attention = masked_softmax(scores[items], batch.mask)
-    if batch.index is not None:
+    attention = kernel.weights(masked(scores[items], batch.mask))
+    if batch.index is not None and kernel.normalised:
         return bag_attention(scores, values, batch.index), attention
+    if batch.index is not None:
+        return batch.index.by_sentence((kernel.weights(scores) * values).T), attention
     return jnp.sum(attention[..., None] * values.T[items], axis=1), attention
 
 
-def masked_softmax(
+def masked(
     scores: Float[Array, "sentence position"], mask: Bool[Array, "sentence position"] | None
 ) -> Float[Array, "sentence position"]:
-    """Softmax over the positions that hold a word; padding has score minus infinity and weight exactly 0."""
-    if mask is None:
-        return jax.nn.softmax(scores, axis=-1)
-    return jax.nn.softmax(jnp.where(mask, scores, -jnp.inf), axis=-1)
+    """Scores of the positions that hold a word; padding has score minus infinity, so that its weight is exactly 0."""
+    return scores if mask is None else jnp.where(mask, scores, -jnp.inf)
 
 
 def sum_over_sentences(

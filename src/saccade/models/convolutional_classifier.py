@@ -20,6 +20,7 @@ from saccade.core.sweep import require, require_count
 from saccade.models.attention_classifier import without
 from saccade.models.bag_attention import attend, indexed
 from saccade.models.heads import AbstractHead, linear_head
+from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName, Softmax
 
 
 class PairConvolution(eqx.Module):
@@ -56,10 +57,13 @@ class ConvolutionalClassifier(AbstractModel):
     key_convolution: PairConvolution
     query: Float[Array, " key_dimension"]
     head: AbstractHead
+    kernel: AbstractKernel = SOFTMAX
 
     @property
     def scores(self) -> Float[Array, " pair"]:
-        return self.key_convolution.then(self.query[:, None]).on_pairs(self.keys)[0]
+        if isinstance(self.kernel, Softmax):  # linear in the keys, so that they are projected before they are paired
+            return self.key_convolution.then(self.query[:, None]).on_pairs(self.keys)[0]
+        return self.kernel.scores(self.query[None], self.key_convolution.on_pairs(self.keys).T, scale=1.0)[0]
 
     @property
     def rescaled_embeddings(self) -> Float[Array, "dimension pair"]:
@@ -68,7 +72,7 @@ class ConvolutionalClassifier(AbstractModel):
 
     def scores_of(self, items: Any) -> Float[Array, " item"]:
         """Scores of some pairs, without making the table of all."""
-        return self.key_convolution.then(self.query[:, None]).on(self.keys, *self._words(items))[0]
+        return self.kernel.scores(self.query[None], self.key_convolution.on(self.keys, *self._words(items)).T, scale=1.0)[0]
 
     def embeddings_of(self, items: Any) -> Float[Array, "dimension item"]:
         """Embeddings of some pairs, without making the table of all."""
@@ -82,7 +86,7 @@ class ConvolutionalClassifier(AbstractModel):
 
     def __call__(self, batch: Batch) -> Output:
         values = self.embedding_convolution.then(self.head.first).on_pairs(self.embeddings)
-        context, attention = attend(self.scores, values, self.items(batch), masked_by_pairs(batch))
+        context, attention = attend(self.scores, values, self.items(batch), masked_by_pairs(batch), self.kernel)
         return Output(self.head.finish(context), attention)
 
     def trainable(self) -> PyTree:
@@ -99,8 +103,11 @@ class ConvolutionalClassifierConfig(AbstractModelConfig):
     """Dimension of query and keys, and kernels of the keys' convolution."""
     embedding_std: float = 1e-3
     """Standard deviation of the embeddings at the start."""
+    kernel: KernelName = "softmax"
+    """softmax, or gaussian (not normalised)."""
 
     def __post_init__(self):
+        require(self, "kernel", ", ".join(KERNELS), lambda value: value in KERNELS)
         require_count(self, "dimension", "key_dimension")
         require(self, "embedding_std", "a finite number, at least 0", lambda value: 0 <= value < float("inf"))
 
@@ -115,6 +122,7 @@ class ConvolutionalClassifierConfig(AbstractModelConfig):
             key_convolution=_convolution(keys[2], self.key_dimension),
             query=query / jnp.linalg.norm(query),
             head=linear_head(self.dimension, task.labels, keys[4]),
+            kernel=KERNELS[self.kernel],
         )
 
     def prepare(self, task: Any, batches: Batch) -> Batch:

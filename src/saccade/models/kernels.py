@@ -72,4 +72,5 @@ def _products(queries: Float[Array, "*some query part"], keys: Float[Array, "*so
     return jnp.einsum("...qd,...kd->...qk", queries, keys)
 
 
-KERNELS: dict[str, AbstractKernel] = {"softmax": Softmax(), "gaussian": Gaussian()}
+SOFTMAX, GAUSSIAN = Softmax(), Gaussian()
+KERNELS: dict[str, AbstractKernel] = {"softmax": SOFTMAX, "gaussian": GAUSSIAN}

@@ -68,7 +68,7 @@ def _natural_width(panel: Panel, panels: int) -> int:
     if heat_map is not None and appearance.is_dense(heat_map):
         return 250
     if heat_map is not None:
-        longest = max(len(label) for label in ticks(list(heat_map.x)))
+        longest = max(len(line) for label in ticks(list(heat_map.x)) for line in label.split())
         return min(860, max(240, max(60, round(_LETTER * longest) + 12) * len(heat_map.x)))
     return 640 if panels == 1 else 275 if panels == 3 or panels > 4 else 450
 
@@ -229,7 +229,7 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
         rows[ink].append((across[column], up[row], _short(value), number(value)))
     columns = ("x", "y", "v", "t")
     dense = appearance.is_dense(heat_map)
-    level = alt.Axis(labelAngle=0, values=appearance.shown_ticks(across))
+    level = alt.Axis(labelAngle=0, values=appearance.shown_ticks(across), labelExpr="split(datum.label, ' ')")
     upright = alt.Axis(values=appearance.shown_ticks(up), labelLimit=220)
     x = alt.X("x:N", sort=across, scale=alt.Scale(domain=across, padding=0), title=panel.x_label, axis=level)
     y = alt.Y("y:N", sort=up[::-1], scale=alt.Scale(domain=up[::-1], padding=0), title=panel.y_label, axis=upright)
@@ -248,10 +248,8 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
     if rows["missing"]:
         empty = alt.Chart(_table(columns, rows["missing"], texts=("x", "y", "t")))
         layers.append(empty.mark_rect(color=MISSING, stroke="#999999", strokeDash=[3, 3]).encode(x=x, y=y, tooltip=tooltip))
-    if rows["missing"] and not dense:
-        layers += [
-            empty.mark_text(color="#333333", fontSize=11, fontStyle="italic").encode(x=x, y=y, text="t:N", tooltip=tooltip),
-        ]
+        words = empty.mark_text(color="#333333", fontSize=11, fontStyle="italic")
+        layers += [] if dense else [words.encode(x=x, y=y, text="t:N", tooltip=tooltip)]
     return layers
 
 

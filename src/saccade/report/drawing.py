@@ -14,6 +14,7 @@ from matplotlib.colors import LogNorm, Normalize, to_rgb
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from saccade.core.figure import Figure, HeatMap, Histogram, Panel, Role
 from saccade.core.storage import write_atomically
@@ -61,6 +62,8 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
         matplotlib.rcdefaults()  # a reader's own matplotlibrc must not change the bytes
         matplotlib.rcParams.update(_SETTINGS)  # pyright: ignore[reportCallIssue, reportArgumentType]
         canvas = _drawn(figure)
+        canvas.draw_without_rendering()  # lays the panels out; without an engine, the two files do not do it again
+        canvas.set_layout_engine("none")
         paths = []
         for ending, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None, "Title": figure.title})):
             buffer = io.BytesIO()
@@ -117,16 +120,23 @@ def _panel_size(panel: Panel, panels: int) -> tuple[float, float]:
     rows, columns = heat_map.value.shape
     if appearance.is_dense(heat_map):
         return 3.9, 3.0
-    across, up = (max(len(label) for label in ticks(list(names))) for names in (heat_map.x, heat_map.y))
+    across = max(len(line) for label in ticks(list(heat_map.x)) for line in label.split())
+    up = max(len(label) for label in ticks(list(heat_map.y)))
     width = max(0.5, 0.9 * _CHARACTER * across + 0.1) * columns + _CHARACTER * up
     return max(3.2, width + 1.7), max(2.7, 0.3 * rows + 1.0)
 
 
 def _draw_marks(axes: Axes, panel: Panel, styled: dict[tuple[str, Role], Style]) -> None:
     x_scale, y_scale = appearance.scales(panel)
-    for axis, scale in ((axes.set_xscale, x_scale), (axes.set_yscale, y_scale)):
+    for place, (set_scale, axis, scale) in enumerate(
+        ((axes.set_xscale, axes.xaxis, x_scale), (axes.set_yscale, axes.yaxis, y_scale))
+    ):
         if scale == "log":
-            axis("log")
+            set_scale("log")
+            low, high = appearance.positive_range(panel, place)  # pyright: ignore[reportArgumentType]
+            if high > 30 * low:  # else the axis needs its minor labels, and matplotlib's own
+                axis.set_major_formatter(FuncFormatter(_power))
+                axis.set_minor_formatter(NullFormatter())
     histograms = [mark for mark in panel.marks if isinstance(mark, Histogram)]
     floor = appearance.baseline(panel)
     for place, histogram in enumerate(histograms):
@@ -188,10 +198,10 @@ def _draw_heat_map(canvas: Canvas, axes: Axes, heat_map: HeatMap) -> None:
             ink, background = "#333333", {"bbox": {"facecolor": MISSING, "edgecolor": "none", "pad": 1.2}}
         axes.text(column, row, number(value), ha="center", va="center", fontsize=7, color=ink, **background)
     axes.grid(visible=False)
-    for set_ticks, names in ((axes.set_xticks, heat_map.x), (axes.set_yticks, heat_map.y)):
+    for set_ticks, names, gap in ((axes.set_xticks, heat_map.x, "\n"), (axes.set_yticks, heat_map.y, " ")):
         labels = ticks(list(names))
         shown = appearance.shown_ticks(labels)
-        set_ticks([labels.index(label) for label in shown], [_plain(label) for label in shown])
+        set_ticks([labels.index(label) for label in shown], [_plain(label).replace(" ", gap) for label in shown])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     bar = canvas.colorbar(mesh, ax=axes, aspect=24, pad=0.02)
@@ -205,6 +215,15 @@ def _handle(style: Style) -> Line2D | Patch:
         face = (*to_rgb(style.colour), 0.15)
         return Patch(facecolor=face, edgecolor=style.colour, hatch=style.hatch, linestyle=linestyle, linewidth=1.3)
     return Line2D([], [], color=style.colour, linestyle=linestyle, linewidth=style.width)
+
+
+def _power(value: float, place: int | None = None) -> str:
+    """A power of ten in plain letters: matplotlib's own is a formula, which takes it most of the time of a drawing."""
+    del place
+    exponent = math.log10(value)
+    if not math.isclose(exponent, round(exponent), abs_tol=1e-9):
+        return number(value)
+    return "10" + str(round(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def _linestyle(style: Style) -> Any:

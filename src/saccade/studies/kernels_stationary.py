@@ -22,12 +22,13 @@ from saccade.core.study import Divergence, Study
 from saccade.core.sweep import require, require_count, require_positive, with_sweep
 from saccade.core.trajectory import at_place, at_start, first_step
 from saccade.models.attention_regression import AttentionRegressionConfig, half_squared_error
+from saccade.models.kernels import KernelName
 from saccade.probes.feature_matrix import ReachOfQueries
 from saccade.probes.motion import GradientNorms
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.theory.kernel_blindness import KernelBlindness
 
-KERNELS = {"softmax": "softmax", "gaussian": "Gaussian"}
+KERNELS: dict[KernelName, str] = {"softmax": "softmax", "gaussian": "Gaussian"}
 KEY_SCALES = (0.0, 0.01, 0.05, 0.2, 1.0)
 QUERY_SCALES = (1.0, 5.0, 20.0)
 TRAINED = 1e-3
@@ -164,8 +165,8 @@ def _slope(kernel: str, sign: int = 1):
 
 def _slowest(record: Record) -> xr.DataArray:
     """Smallest gain in log10 of softmax's last loss from one scale of the keys to the next."""
-    depth = -np.log10(fall(record.arm("softmax_keys")).sel(key_scale=[scale for scale in KEY_SCALES if scale > 0]))
-    return depth.diff("key_scale").min("key_scale")
+    lasts = xr.ufuncs.log10(fall(record.arm("softmax_keys")).sel(key_scale=[scale for scale in KEY_SCALES if scale > 0]))
+    return -lasts.diff("key_scale").max("key_scale")
 
 
 def _queries(kernel: str, scale: float):
@@ -175,7 +176,7 @@ def _queries(kernel: str, scale: float):
 def _reversed(scale: float):
     def measure(record: Record) -> xr.DataArray:
         """How many orders of magnitude softmax's loss ends below the Gaussian's."""
-        return np.log10(_queries("gaussian", scale)(record)) - np.log10(_queries("softmax", scale)(record))
+        return xr.ufuncs.log10(_queries("gaussian", scale)(record) / _queries("softmax", scale)(record))
 
     return measure
 
@@ -314,8 +315,8 @@ def _phase(record: Record) -> Figure:
     ]
     caption = (
         "The phase diagram: share of the seeds whose loss falls below 1e-3 of its first value, over the scales of keys and queries "
-        f"at the start ({record.config['phase_seeds']} seeds a cell, only W^Q trained). Softmax needs keys that differ; the Gaussian "
-        "kernel needs queries and keys that are near each other."
+        f"at the start ({record.config['phase_seeds']} seeds a cell, only W^Q trained). Softmax needs keys that differ; the "
+        "Gaussian kernel needs queries and keys that are near each other."
     )
     return Figure("kernels_stationary_phase", "Which kernel trains where", caption, tuple(panels))
 

@@ -333,7 +333,7 @@ def _tables(record: Record) -> Sequence[Figure]:
         panels.append(Panel("the slides' table", "pair of words", "optimiser and rate", (slides,)))
         caption = (
             f"Average attention a pair of words, documents with {told}; mean over seeds. Uniform attention gives 0.01. The legacy "
-            "lookup takes a token's id for its word, so that 40 % of the words get the topic of the next."
+            f"lookup takes a token's id for its word: off by four words, of {record.config['words_per_topic']} in a topic."
         )
         drawn.append(Figure(f"topics_attention_table_{mixture}", f"Average attention, {told}", caption, tuple(panels)))
     return drawn

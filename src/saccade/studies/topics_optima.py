@@ -70,7 +70,7 @@ class Config:
     """Standard deviation of values that do not start at 0."""
     steps: int = 5000
     """Steps of gradient descent on the values, each the inverse of the curvature."""
-    embedding_rate: float = 0.5
+    embedding_rate: float = 0.3
     """Learning rate of the embeddings."""
     embedding_steps: int = 60000
     """Steps of gradient descent on the embeddings."""
@@ -195,7 +195,7 @@ EXACT = ("values", *(f"values_{place}" for place in range(len(SETTINGS))))
 def _entry_error(*arms: str):
     def measure(record: Record) -> xr.DataArray:
         """Largest distance of any entry of the values to the closed form."""
-        errors = []
+        errors: list[xr.DataArray] = []
         for name in arms:
             arm = record.arm(name)
             ends = (arm.end["entry_low"], arm.end["entry_high"])
@@ -216,8 +216,9 @@ def _difference_error(name: str):
 
 def _decay_error(record: Record) -> xr.DataArray:
     arm = record.arm("values_decay")
-    errors = [abs(arm.end[end] - arm.prediction["entry_mean"]).max(("block", "decay")) for end in ("entry_low", "entry_high")]
-    return xr.ufuncs.maximum(*errors)
+    ends = (arm.end["entry_low"], arm.end["entry_high"])
+    errors = [abs(end - arm.prediction["entry_mean"]).max(("block", "decay")) for end in ends]
+    return xr.concat(errors, "end").max("end")
 
 
 def _shrinkage(record: Record) -> xr.DataArray:
@@ -385,7 +386,7 @@ SHOWN_TOPICS = 4
 def figures(record: Record) -> Sequence[Figure]:
     if record.sweeps:
         return ()
-    return (_value_maps(record), _embedding_maps(record), _decay(record), _ratio_curves(record), _sampled_curves(record))
+    return (_value_maps(record), _embedding_maps(record), _decay(record), *_ratio_curves(record), _sampled_curves(record))
 
 
 def _corner(record: Record, table: xr.DataArray) -> HeatMap:
@@ -431,27 +432,28 @@ def _decay(record: Record) -> Figure:
     return Figure("topics_optima_decay", "Weight decay shrinks the blocks", caption, (panel,))
 
 
-def _ratio_curves(record: Record) -> Figure:
+def _ratio_curves(record: Record) -> Sequence[Figure]:
     arm = record.arm("ratio")
     measured, theory = arm.end["attention_ratio"], arm.prediction["attention_ratio"]
-    taus, topics = measured["tau"].values, measured["T"].values
-    by_tau = [over_seeds(f"T = {T:g}", taus, measured.sel(T=T).transpose("seed", "tau")) for T in topics]
-    by_tau += [Line("gamma* of the exact loss", taus, theory.sel(T=T).values, role="theory") for T in topics]
-    by_tau.append(Line("0.5 tau and T, the bounds", taus, LOWER * taus, role="reference"))
-    by_topics = [over_seeds(f"tau = {tau:g}", topics, measured.sel(tau=tau).transpose("seed", "T")) for tau in taus]
-    by_topics += [
-        Line("gamma* of the exact loss", topics, theory.sel(tau=tau).transpose("T").values, role="theory") for tau in taus
-    ]
-    by_topics.append(Line("0.5 tau and T, the bounds", topics, UPPER * topics, role="reference"))
-    panels = (
-        Panel("against topics a document", "tau", "gamma", tuple(by_tau), "linear", "log"),
-        Panel("against topics", "T", "gamma", tuple(by_topics), "log", "log"),
-    )
-    caption = (
-        "The optimal ratio gamma of same-topic to other attention: gradient descent on the exact loss, and the minimum of its "
-        "closed form. Grey: the lower bound 0.5 tau (left) and the upper bound T (right)."
-    )
-    return Figure("topics_optima_ratio", "How much attention should prefer its own topic", caption, panels)
+    drawn = []
+    for along, other, told, bound, share in (
+        ("tau", "T", "topics a document", "lower bound 0.5 tau", LOWER),
+        ("T", "tau", "topics", "upper bound T", UPPER),
+    ):
+        x = measured[along].values
+        lines = []
+        for value in measured[other].values:
+            chosen = measured.sel({other: value}).transpose("seed", along)
+            lines.append(over_seeds(f"{other} = {value:g}", x, chosen))
+            lines.append(Line("gamma* of the exact loss", x, theory.sel({other: value}).values, role="theory"))
+        lines.append(Line(bound, x, share * x, role="reference"))
+        panel = Panel(f"against {told}", f"{told} ({along})", "gamma", tuple(lines), "log" if along == "T" else "linear", "log")
+        caption = (
+            "The optimal ratio gamma of same-topic to other attention: gradient descent on the exact loss, and the minimum of its "
+            f"closed form, against the number of {told}."
+        )
+        drawn.append(Figure(f"topics_optima_ratio_{along}", "How much attention should prefer its own topic", caption, (panel,)))
+    return drawn
 
 
 def _sampled_curves(record: Record) -> Figure:
@@ -488,8 +490,8 @@ STUDY = Study(
     title="Optimal values, embeddings and attention encode topics",
     paper="Li, Li & Risteski 2023",
     presets={
-        "quick": Config(topics=5, words_per_topic=4, topics_per_document=2, embedding_steps=8000, ratio_steps=1500,
-                        document_size=256, batch_size=32, sampled_steps=800),
+        "quick": Config(topics=5, words_per_topic=4, topics_per_document=2, embedding_rate=0.5, embedding_steps=8000,
+                        ratio_steps=1500, document_size=256, batch_size=32, sampled_steps=800),
         "paper": Config(),
     },
     experiment=experiment,
