@@ -11,8 +11,6 @@ the ratio of the medians is printed: on a shared machine, absolute times mean li
 
 import argparse
 import dataclasses
-import statistics
-import time
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +24,7 @@ from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.tasks.topic_sentences import TopicSentences
+from turns import measured_in_turns
 
 TOLERANCE = 1e-4
 """Largest difference of any parameter after the compared steps."""
@@ -112,23 +111,18 @@ def compare(name: str, task: AbstractTask, dimension: int, seeds: int, torch_ste
     if not worst <= TOLERANCE:
         raise SystemExit(f"{name}: results differ by {worst:.2g} after {compared} steps, allowed: {TOLERANCE:g}")
 
-    plain, ours = [], []
-    for _ in range(turns):
-        begun = time.perf_counter()
+    def plain() -> int:
         for loop in loops:
             for _ in range(torch_steps):
                 loop.step()
-        plain.append((time.perf_counter() - begun) / torch_steps / seeds)
-        begun = time.perf_counter()
+        return torch_steps * seeds
+
+    def ours() -> int:
+        nonlocal carry
         carry = jax.block_until_ready(engine.steps(carry, 0, engine_steps))
-        ours.append((time.perf_counter() - begun) / engine_steps / seeds)
-    ratio = statistics.median(plain) / statistics.median(ours)
-    print(
-        f"{name}: plain PyTorch {1e3 * statistics.median(plain):8.3f} ms a seed-step,"
-        f" saccade {1e3 * statistics.median(ours):7.3f} ms,"
-        f" ratio {ratio:6.1f}x  (largest difference after {compared} steps {worst:.1g})"
-    )
-    return ratio
+        return engine_steps * seeds
+
+    return measured_in_turns(name, plain, ours, turns, note=f"largest difference after {compared} steps {worst:.1g}")
 
 
 def main() -> None:

@@ -140,10 +140,9 @@ def phase_diagram(kernel: str, turns: int, cells: int = 12, seeds: int = 10, rat
     config = AttentionRegressionConfig(kernel, trained=("queries",), targets="start")  # pyright: ignore[reportArgumentType]
     model = with_sweep(with_sweep(config, "key_scale", grid), "query_scale", grid)
     keys, queries, seed = (part.reshape(-1) for part in np.meshgrid(range(cells), range(cells), range(seeds), indexing="ij"))
-    members = Members(
-        seed.astype(np.uint32),
-        {"key_scale": keys.astype(np.int32), "query_scale": queries.astype(np.int32)},  # pyright: ignore[reportArgumentType]
-    )
+    choice: Any = {"key_scale": keys.astype(np.int32), "query_scale": queries.astype(np.int32)}
+    who: Any = seed.astype(np.uint32)
+    members = Members(who, choice)
     engine = Engine(
         task, model, GradientDescent(rate), (), (), half_squared_error, None, members, jax.local_devices()
     )  # fmt: skip

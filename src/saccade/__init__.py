@@ -25,8 +25,13 @@ _PUBLIC = {
     "Study": "saccade.core.study",
     "TopicSentences": "saccade.tasks.topic_sentences",
     "MarkovPairs": "saccade.tasks.markov_pairs",
+    "TopicDocuments": "saccade.tasks.topic_documents",
+    "LongDocuments": "saccade.tasks.long_documents",
+    "RandomSequences": "saccade.tasks.random_sequences",
     "AttentionClassifierConfig": "saccade.models.attention_classifier",
     "ConvolutionalClassifierConfig": "saccade.models.convolutional_classifier",
+    "OneLayerTransformerConfig": "saccade.models.one_layer_transformer",
+    "AttentionRegressionConfig": "saccade.models.attention_regression",
     "Accuracy": "saccade.probes.performance",
     "TopicWords": "saccade.probes.topic_words",
     "Corollary1": "saccade.theory.score_and_norm",
@@ -42,17 +47,23 @@ if TYPE_CHECKING:
     from saccade.core.study import Study
     from saccade.core.sweep import Swept
     from saccade.models.attention_classifier import AttentionClassifierConfig
+    from saccade.models.attention_regression import AttentionRegressionConfig
     from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
+    from saccade.models.one_layer_transformer import OneLayerTransformerConfig
     from saccade.probes.performance import Accuracy
     from saccade.probes.topic_words import TopicWords
+    from saccade.tasks.long_documents import LongDocuments
     from saccade.tasks.markov_pairs import MarkovPairs
+    from saccade.tasks.random_sequences import RandomSequences
+    from saccade.tasks.topic_documents import TopicDocuments
     from saccade.tasks.topic_sentences import TopicSentences
     from saccade.theory.score_and_norm import Corollary1, Theorem1
 
 __all__ = [
-    "Accuracy", "Adam", "Arm", "AtSteps", "AttentionClassifierConfig", "Check", "Claim", "ConvolutionalClassifierConfig",
-    "Corollary1", "Every", "GradientDescent", "GradientFlow", "Lab", "Logarithmic", "MarkovPairs", "Record", "Study", "Swept",
-    "Theorem1", "TopicSentences", "TopicWords", "Training", "__version__",
+    "Accuracy", "Adam", "Arm", "AtSteps", "AttentionClassifierConfig", "AttentionRegressionConfig", "Check", "Claim",
+    "ConvolutionalClassifierConfig", "Corollary1", "Every", "GradientDescent", "GradientFlow", "Lab", "Logarithmic",
+    "LongDocuments", "MarkovPairs", "OneLayerTransformerConfig", "RandomSequences", "Record", "Study", "Swept", "Theorem1",
+    "TopicDocuments", "TopicSentences", "TopicWords", "Training", "__version__",
 ]  # fmt: skip
 
 

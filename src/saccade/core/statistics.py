@@ -17,12 +17,10 @@ def bootstrap_interval(numbers: np.ndarray) -> tuple[float, float]:
         return float(numbers[0]), float(numbers[0])
     if not np.all(np.isfinite(numbers)):
         return float(numbers.min()), float(numbers.max())  # some seed never got there: the range is all there is
-    from scipy import stats
-
-    interval = stats.bootstrap(
-        (numbers,), np.mean, n_resamples=RESAMPLES, confidence_level=LEVEL, method="percentile", rng=np.random.default_rng(0)
-    ).confidence_interval
-    return float(interval.low), float(interval.high)
+    # As scipy.stats.bootstrap does it (tested), without the tenth of a second that it takes a call.
+    chosen = np.random.default_rng(0).integers(0, numbers.size, (RESAMPLES, numbers.size))
+    low, high = np.percentile(numbers[chosen].mean(axis=1), [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+    return float(low), float(high)
 
 
 def rank_correlation(first: xr.DataArray, second: xr.DataArray, dim: str) -> xr.DataArray:

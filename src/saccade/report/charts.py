@@ -237,7 +237,7 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
     fill = alt.Fill(
         "v:Q",
         scale=alt.Scale(scheme=HEAT_MAP, type=scale.scale, domain=[scale.low, scale.high]),
-        legend=alt.Legend(title=heat_map.label, orient="right", gradientLength=150, titleLimit=180, format="~g"),
+        legend=alt.Legend(title=heat_map.label, orient="right", gradientLength=150, titleLimit=180, format=".3~g"),
     )
     cells = alt.Chart(_table(columns, rows["light"] + rows["dark"], texts=("x", "y", "t")))
     rectangles = cells.mark_rect() if dense else cells.mark_rect(stroke="white")

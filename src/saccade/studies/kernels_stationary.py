@@ -310,7 +310,7 @@ def _phase(record: Record) -> Figure:
         for title, label, values in (
             ("softmax", "share of seeds that train", shares["softmax"]),
             ("Gaussian", "share of seeds that train", shares["gaussian"]),
-            ("which kernel trains", "share of Gaussian less share of softmax", shares["gaussian"] - shares["softmax"]),
+            ("which kernel trains", "Gaussian less softmax", shares["gaussian"] - shares["softmax"]),
         )
     ]
     caption = (
@@ -367,7 +367,7 @@ STUDY = Study(
     name="kernels_stationary",
     title="Where softmax and Gaussian kernels stop training",
     paper="Song, Han, Zhang, Ding & Hong 2024",
-    presets={"quick": Config(seeds=5, steps=6000, phase_seeds=3, phase_steps=1500), "paper": Config()},
+    presets={"quick": Config(seeds=5, rate=0.02, steps=3000, phase_seeds=3, phase_steps=1000), "paper": Config()},
     experiment=experiment,
     claims=CLAIMS,
     figures=figures,
