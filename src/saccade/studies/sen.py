@@ -23,7 +23,7 @@ from saccade.core.trajectory import at_start
 from saccade.models.attention_classifier import AttentionClassifierConfig, FixedHead, Query
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import Distributions, OtherWords, Surroundings, TopicWords, Velocities
-from saccade.tasks.topic_sentences import TopicSentences
+from saccade.tasks.topic_sentences import TopicSentences, TopicSentenceSettings
 from saccade.theory.fixed_linear_classifier import Theorem2
 from saccade.theory.score_and_norm import Corollary1, Theorem1, norm_of_score
 from saccade.theory.topic_word_flow import Lemma2
@@ -36,31 +36,13 @@ NORM_EDGES = tuple(np.arange(0, 6.75, 0.25).tolist())
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(TopicSentenceSettings):
     """Settings of the study."""
 
-    seeds: int = 5
-    """Repetitions, each with its own data and start."""
-    topics: int = 4
-    """Topics."""
-    words_per_topic: int = 2
-    """Topic words of each topic."""
-    filler_size: int = 20
-    """Non-topic words in a sentence (m)."""
-    dictionary_size: int = 5000
-    """Non-topic words in the dictionary (M)."""
-    train_size: int = 800
-    """Training sentences."""
-    test_size: int = 200
-    """Test sentences."""
     leak: float = 0.0
     """Chance that a non-topic place holds a topic word: breaks the premise on purpose."""
-    dimension: int = 15
-    """Dimension of the embeddings."""
     embedding_std: float = 1e-3
     """Standard deviation of the embeddings at the start (variance 1e-6 in the paper)."""
-    rate: float = 0.1
-    """Learning rate."""
     steps: int = 5000
     """Epochs of every head (full batch, so one step each)."""
     long_steps: int = 20000
@@ -77,14 +59,13 @@ class Config:
     """Epochs of the two sweeps of A-8."""
 
     def __post_init__(self):
-        require_count(self, "seeds", "sweep_seeds", "sweep_steps", "steps")
+        super().__post_init__()
+        require_count(self, "sweep_seeds", "sweep_steps", "steps")
         require_count(self, "long_steps", least=self.steps)
 
     @property
     def task(self) -> TopicSentences:
-        return TopicSentences(
-            self.topics, self.words_per_topic, self.filler_size, self.dictionary_size, self.train_size, self.test_size, self.leak
-        )  # fmt: skip
+        return dataclasses.replace(super().task, leak=self.leak)
 
     def model(self, head: str) -> AttentionClassifierConfig:
         return AttentionClassifierConfig(

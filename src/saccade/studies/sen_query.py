@@ -23,7 +23,7 @@ from saccade.core.trajectory import at_place
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import QueryNorm, TopicWords
-from saccade.tasks.topic_sentences import TopicSentences
+from saccade.tasks.topic_sentences import TopicSentenceSettings
 from saccade.theory.score_and_norm import Corollary1, norm_of_score
 
 HEADS = ("FC", "TC", "TL")
@@ -31,45 +31,26 @@ DIM = "query_variance"
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(TopicSentenceSettings):
     """Settings of the study."""
 
-    seeds: int = 5
-    """Repetitions, each with its own data and start."""
     query_variances: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0)
     """Variances of the query's entries at the start."""
     key_dimension: int = 10
     """Dimension of query and keys."""
-    topics: int = 4
-    """Topics."""
-    words_per_topic: int = 2
-    """Topic words of each topic."""
-    filler_size: int = 20
-    """Non-topic words in a sentence (m)."""
-    dictionary_size: int = 5000
-    """Non-topic words in the dictionary (M)."""
-    train_size: int = 800
-    """Training sentences."""
-    test_size: int = 200
-    """Test sentences."""
-    dimension: int = 15
-    """Dimension of the embeddings."""
     embedding_std: float = 1e-3
     """Standard deviation of the embeddings at the start."""
-    rate: float = 0.1
-    """Learning rate."""
     steps: int = 5000
     """Epochs (full batch, so one step each)."""
 
     def __post_init__(self):
-        require_count(self, "seeds", "steps")
+        super().__post_init__()
+        require_count(self, "steps")
         require(self, "query_variances", "at least three, all above 0", lambda grid: len(grid) >= 3 and min(grid) > 0)
 
 
 def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
-    task = TopicSentences(
-        config.topics, config.words_per_topic, config.filler_size, config.dictionary_size, config.train_size, config.test_size
-    )  # fmt: skip
+    task = config.task
     deviation = Swept.over(DIM, config.query_variances) ** 0.5
     arms = {}
     for head in HEADS:

@@ -23,7 +23,7 @@ from saccade.core.trajectory import at_place, at_start, first_step
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import Surroundings, TopicWords, Velocities
-from saccade.tasks.topic_sentences import TopicSentences
+from saccade.tasks.topic_sentences import TopicSentenceSettings
 from saccade.theory.score_and_norm import Theorem1
 
 ARMS = {"TC": "scores and embeddings learn", "KF": "scores frozen", "EF": "embeddings frozen"}
@@ -32,42 +32,23 @@ CONVERGED = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(TopicSentenceSettings):
     """Settings of the study."""
 
-    seeds: int = 5
-    """Repetitions, each with its own data and start."""
-    topics: int = 4
-    """Topics."""
-    words_per_topic: int = 2
-    """Topic words of each topic."""
-    filler_size: int = 20
-    """Non-topic words in a sentence (m)."""
-    dictionary_size: int = 5000
-    """Non-topic words in the dictionary (M)."""
-    train_size: int = 800
-    """Training sentences."""
-    test_size: int = 200
-    """Test sentences."""
-    dimension: int = 15
-    """Dimension of the embeddings."""
     embedding_variance: float = 0.1
     """Variance of the embeddings at the start."""
-    rate: float = 0.1
-    """Learning rate."""
     steps: int = 60000
     """Epochs (full batch, so one step each)."""
     figure_steps: int = 3000
     """Epochs that the figures show; recorded densely."""
 
     def __post_init__(self):
-        require_count(self, "seeds", "steps", "figure_steps")
+        super().__post_init__()
+        require_count(self, "steps", "figure_steps")
 
 
 def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
-    task = TopicSentences(
-        config.topics, config.words_per_topic, config.filler_size, config.dictionary_size, config.train_size, config.test_size
-    )  # fmt: skip
+    task = config.task
     arms = {}
     for name in ARMS:
         model = AttentionClassifierConfig(

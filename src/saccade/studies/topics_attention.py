@@ -29,7 +29,7 @@ from saccade.probes.topic_blocks import (
     SimilarityTable,
     ValueBlocks,
 )
-from saccade.tasks.topic_documents import Masking, Replacements, TopicDocuments
+from saccade.tasks.topic_documents import Replacements, TopicDocuments, TopicDocumentSettings
 from saccade.theory.value_optimum import ValueOptimum
 
 ADAM_RATES = (0.003, 0.01, 0.03)
@@ -45,25 +45,11 @@ TABLE = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(TopicDocumentSettings):
     """Settings of the study."""
 
-    seeds: int = 5
-    """Repetitions, each with its own start and documents."""
-    topics: int = 10
-    """Topics (T)."""
-    words_per_topic: int = 10
-    """Words of each topic (v)."""
-    topics_per_document: int = 4
-    """Distinct topics of a document of the theory (tau)."""
     concentration: float = 0.1
     """Parameter of the Dirichlet distribution of the other documents."""
-    selected: float = 0.15
-    """Share of words that are selected to be guessed (p_m)."""
-    kept: float = 0.1
-    """Share of selected words that are shown as they are (p_c)."""
-    replaced: float = 0.1
-    """Share of selected words that are replaced by a random word (p_r)."""
     replacements: Replacements = "words"
     """What replaces a word: any word, or any id (the authors' code)."""
     document_size: int = 128
@@ -94,7 +80,8 @@ class Config:
     """Whether keys, queries and values have biases in the table's models (the authors' code)."""
 
     def __post_init__(self):
-        require_count(self, "seeds", "document_size", "batch_size", "uniform_steps", "steps")
+        super().__post_init__()
+        require_count(self, "document_size", "batch_size", "uniform_steps", "steps")
         require_positive(self, "descent_rate", "fast_rate")
 
 
@@ -103,11 +90,8 @@ def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
 
 
 def _documents(config: Config) -> TopicDocuments:
-    return TopicDocuments(
-        config.topics, config.words_per_topic, config.topics_per_document, concentration=config.concentration,
-        shortest=config.document_size, longest=config.document_size,
-        masking=Masking(config.selected, config.kept, config.replaced), train_size=128, test_size=1,
-    )  # fmt: skip
+    size = config.document_size
+    return config.documents(size, size, concentration=config.concentration, train_size=128, test_size=1)
 
 
 def _uniform(config: Config, lab: Lab) -> dict[str, Arm]:

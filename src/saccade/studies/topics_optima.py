@@ -29,7 +29,7 @@ from saccade.models.one_layer_transformer import (
 from saccade.models.tied_attention import TiedAttentionConfig, query_error
 from saccade.probes.topic_blocks import AttentionOdds, Similarities, SimilarityTable, ValueBlocks, ValueTable
 from saccade.tasks.long_documents import LongDocumentQueries, LongDocuments
-from saccade.tasks.topic_documents import Masking, TopicDocuments
+from saccade.tasks.topic_documents import Masking, TopicDocumentSettings
 from saccade.theory.attention_ratio import LOWER, UPPER, AttentionRatio, optimal_free_ratio
 from saccade.theory.embedding_optimum import EmbeddingOptimum
 from saccade.theory.value_optimum import ValueOptimum, least_norm_values
@@ -49,23 +49,9 @@ RATIO_TOPICS_PER_DOCUMENT = (1.0, 2.0, 3.0, 5.0, 8.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(TopicDocumentSettings):
     """Settings of the study."""
 
-    seeds: int = 5
-    """Repetitions, each with its own start and documents."""
-    topics: int = 10
-    """Topics (T)."""
-    words_per_topic: int = 10
-    """Words of each topic (v)."""
-    topics_per_document: int = 4
-    """Distinct topics of a document (tau), fewer than all."""
-    selected: float = 0.15
-    """Share of words that are selected to be guessed (p_m)."""
-    kept: float = 0.1
-    """Share of selected words that are shown as they are (p_c)."""
-    replaced: float = 0.1
-    """Share of selected words that are replaced by a random word (p_r)."""
     start_std: float = 0.1
     """Standard deviation of values that do not start at 0."""
     steps: int = 5000
@@ -84,26 +70,19 @@ class Config:
     """Steps on sampled documents."""
 
     def __post_init__(self):
-        require_count(self, "seeds", "steps", "embedding_steps", "ratio_steps", "document_size", "batch_size", "sampled_steps")
+        super().__post_init__()
+        require_count(self, "steps", "embedding_steps", "ratio_steps", "document_size", "batch_size", "sampled_steps")
         require_positive(self, "start_std", "embedding_rate")
         if self.topics_per_document >= self.topics:
             raise ConfigError(
                 f"topics_per_document: got {self.topics_per_document}, allowed: fewer than the {self.topics} topics; a document "
                 "about all of them shows the same frequencies as any other, and nothing tells topics apart"
             )
-        Masking(self.selected, self.kept, self.replaced)
 
 
 def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
-    masking = Masking(config.selected, config.kept, config.replaced)
-    sizes = (config.topics, config.words_per_topic)
-    task = LongDocuments(*sizes, float(config.topics_per_document), masking)
-    return (
-        _values(config, lab, task)
-        | _embeddings(config, lab, task)
-        | _ratios(config, lab, masking)
-        | _sampled(config, lab, TopicDocuments(*sizes, config.topics_per_document, masking=masking))
-    )
+    task = LongDocuments(config.topics, config.words_per_topic, float(config.topics_per_document), config.masking)
+    return _values(config, lab, task) | _embeddings(config, lab, task) | _ratios(config, lab) | _sampled(config, lab)
 
 
 def _values(config: Config, lab: Lab, task: LongDocuments) -> dict[str, Arm]:
@@ -153,9 +132,9 @@ def _embeddings(config: Config, lab: Lab, task: LongDocuments) -> dict[str, Arm]
     return {"embeddings": dataclasses.replace(arm, snapshot=arm.snapshot.isel(seed=slice(0, 1)))}
 
 
-def _ratios(config: Config, lab: Lab, masking: Masking) -> dict[str, Arm]:
+def _ratios(config: Config, lab: Lab) -> dict[str, Arm]:
     """Stage 2, exactly: tied attention over the values of stage 1, for a grid of sizes in one call."""
-    task = with_sweep(LongDocumentQueries(masking=masking), "topics", RATIO_TOPICS, "T")
+    task = with_sweep(LongDocumentQueries(masking=config.masking), "topics", RATIO_TOPICS, "T")
     task = with_sweep(task, "topics_per_document", RATIO_TOPICS_PER_DOCUMENT, "tau")
     model = TiedAttentionConfig(least_norm_values)
     training = lab.train(
@@ -165,10 +144,9 @@ def _ratios(config: Config, lab: Lab, masking: Masking) -> dict[str, Arm]:
     return {"ratio": Arm.of(training, AttentionRatio().predict(task, model, training.trajectory), AttentionRatio.source)}
 
 
-def _sampled(config: Config, lab: Lab, documents: TopicDocuments) -> dict[str, Arm]:
+def _sampled(config: Config, lab: Lab) -> dict[str, Arm]:
     """Stage 2 on sampled documents: tied attention, and a free table of scores."""
-    size = config.document_size
-    documents = dataclasses.replace(documents, shortest=size, longest=size, train_size=32, test_size=1)
+    documents = config.documents(config.document_size, config.document_size, train_size=32, test_size=1)
     exact = LongDocumentQueries(
         float(config.topics), float(config.words_per_topic), float(config.topics_per_document), documents.masking
     )  # fmt: skip

@@ -25,7 +25,7 @@ from saccade.core.trajectory import at_place, at_start, first_step
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, guess_entropy, squared_error
 from saccade.probes.motion import Displacements, GradientNorms
 from saccade.probes.topic_blocks import AttentionOdds, ValueBlocks
-from saccade.tasks.topic_documents import Masking, TopicDocuments
+from saccade.tasks.topic_documents import TopicDocumentSettings
 from saccade.theory.value_optimum import ValueOptimum
 
 STARTS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
@@ -40,23 +40,9 @@ REFERENCE_STEP = 1000
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(TopicDocumentSettings):
     """Settings of the study."""
 
-    seeds: int = 5
-    """Repetitions, each with its own start and documents."""
-    topics: int = 10
-    """Topics (T)."""
-    words_per_topic: int = 10
-    """Words of each topic (v)."""
-    topics_per_document: int = 4
-    """Distinct topics of a document (tau)."""
-    selected: float = 0.15
-    """Share of words that are selected to be guessed (p_m)."""
-    kept: float = 0.1
-    """Share of selected words that are shown as they are (p_c)."""
-    replaced: float = 0.1
-    """Share of selected words that are replaced by a random word (p_r)."""
     document_size: int = 64
     """Words of a document."""
     batch_size: int = 16
@@ -73,7 +59,8 @@ class Config:
     """Steps of the others."""
 
     def __post_init__(self):
-        require_count(self, "seeds", "document_size", "batch_size", "squared_steps", "steps")
+        super().__post_init__()
+        require_count(self, "document_size", "batch_size", "squared_steps", "steps")
         require_positive(self, "squared_rate", "entropy_rate", "adam_rate")
         for field in ("squared_steps", "steps"):
             if getattr(self, field) < REFERENCE_STEP:
@@ -83,10 +70,7 @@ class Config:
 
 
 def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
-    task = TopicDocuments(
-        config.topics, config.words_per_topic, config.topics_per_document, shortest=config.document_size,
-        longest=config.document_size, masking=Masking(config.selected, config.kept, config.replaced), train_size=64, test_size=1,
-    )  # fmt: skip
+    task = config.documents(config.document_size, config.document_size, train_size=64, test_size=1)
     swept = with_sweep(OneLayerTransformerConfig(), "start_std", STARTS, "start")
     default = OneLayerTransformerConfig(start="default")
     probes = (Displacements(), GradientNorms(), AttentionOdds(), ValueBlocks())

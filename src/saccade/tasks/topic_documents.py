@@ -209,3 +209,38 @@ class TopicDocuments(AbstractTask):
 def _whole(draw: Float[Array, "document position"], below: int) -> Int[Array, "document position"]:
     """Whole numbers from 0, equally likely to one part in 2^23 / below, of uniform draws."""
     return jnp.floor(draw * below).astype(jnp.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class TopicDocumentSettings:
+    """The settings that studies of topic documents have in common."""
+
+    seeds: int = 5
+    """Repetitions, each with its own start and documents."""
+    topics: int = 10
+    """Topics (T)."""
+    words_per_topic: int = 10
+    """Words of each topic (v)."""
+    topics_per_document: int = 4
+    """Distinct topics of a document (tau)."""
+    selected: float = 0.15
+    """Share of words that are selected to be guessed (p_m)."""
+    kept: float = 0.1
+    """Share of selected words that are shown as they are (p_c)."""
+    replaced: float = 0.1
+    """Share of selected words that are replaced by a random word (p_r)."""
+
+    def __post_init__(self):
+        require_count(self, "seeds")
+        _ = self.masking, TopicDocuments(self.topics, self.words_per_topic, self.topics_per_document)  # they check themselves
+
+    @property
+    def masking(self) -> Masking:
+        return Masking(self.selected, self.kept, self.replaced)
+
+    def documents(self, shortest: int, longest: int, **settings: Any) -> TopicDocuments:
+        """Documents of these topics and this masking."""
+        return TopicDocuments(
+            self.topics, self.words_per_topic, self.topics_per_document, shortest=shortest, longest=longest, masking=self.masking,
+            **settings,
+        )  # fmt: skip

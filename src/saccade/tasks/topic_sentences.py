@@ -73,3 +73,36 @@ class TopicSentences(AbstractTask):
             filler = jnp.where(jax.random.uniform(leak_key, shape) < self.leak, leaked, filler)
         # The topic word stands first; the models are bags of words and cannot tell.
         return Batch(jnp.concatenate([topic_word, filler], axis=1), topic_word[:, 0] // self.words_per_topic)
+
+
+@dataclasses.dataclass(frozen=True)
+class TopicSentenceSettings:
+    """The settings that studies of topic sentences have in common."""
+
+    seeds: int = 5
+    """Repetitions, each with its own data and start."""
+    topics: int = 4
+    """Topics."""
+    words_per_topic: int = 2
+    """Topic words of each topic."""
+    filler_size: int = 20
+    """Non-topic words in a sentence (m)."""
+    dictionary_size: int = 5000
+    """Non-topic words in the dictionary (M)."""
+    train_size: int = 800
+    """Training sentences."""
+    test_size: int = 200
+    """Test sentences."""
+    dimension: int = 15
+    """Dimension of the embeddings."""
+    rate: float = 0.1
+    """Learning rate."""
+
+    def __post_init__(self):
+        require_count(self, "seeds")
+
+    @property
+    def task(self) -> TopicSentences:
+        return TopicSentences(
+            self.topics, self.words_per_topic, self.filler_size, self.dictionary_size, self.train_size, self.test_size
+        )  # fmt: skip
