@@ -70,11 +70,13 @@ class Training:
     """Time spent training, over all sittings."""
     _engine: Engine
     _leaves: Mapping[str, np.ndarray]
+    _precision: "Precision"
 
     @cached_property
     def models(self) -> Any:
         """The trained models of all members, stacked: every array has a leading member dim (sweeps x seeds)."""
-        carry = _restored(self._engine, self._leaves)
+        with _precision(self._precision):
+            carry = _restored(self._engine, self._leaves)
         learned, still = (jax.tree.map(lambda leaf: leaf[: self._engine.count], part) for part in (carry.learned, carry.still))
         return self._engine._whole(learned, still)  # pyright: ignore[reportPrivateUsage]
 
@@ -167,7 +169,7 @@ class Lab:
             trajectory = frame.dataset(arrays, "probes", run.recorded, probes)
             ends = np.unique([0, steps])
             snapshot = frame.dataset(arrays, "snapshots", ends, snapshots) if snapshots else trajectory[list(ALWAYS)].sel(step=ends)
-        return Training(trajectory, snapshot, run.digest, seconds, engine, leaves)
+        return Training(trajectory, snapshot, run.digest, seconds, engine, leaves, self.precision)
 
     @contextmanager
     def _compilation_cache(self) -> Iterator[None]:

@@ -127,12 +127,21 @@ class OneLayerTransformer(AbstractModel):
         """E = W_E^T W_E, the dot products of the embeddings."""
         return jnp.eye(self.ids) if self.embeddings is None else self.embeddings.T @ self.embeddings
 
-    def _added(self, outputs: Float[Array, "*some id"], mass: Float[Array, "*some"] | float) -> Float[Array, "*some id"]:
+    def _added(self, outputs: Float[Array, "*some id"], mass: Float[Array, "*some"]) -> Float[Array, "*some id"]:
         """Outputs with the biases: that of the values times the mass of attention, and that of the outputs."""
         if self.value_bias is not None:
             offset = self.value_bias if self.embeddings is None else self.value_bias @ self.embeddings
-            outputs = outputs + jnp.asarray(mass)[..., None] * offset
+            outputs = outputs + mass[..., None] * offset
         return outputs if self.bias is None else outputs + self.bias
+
+    def offset(self) -> Float[Array, " id"]:
+        """What the biases add to every output, under attention of mass 1."""
+        return self._added(jnp.zeros(self.ids), jnp.ones(()))
+
+    def _weights(self, scores: Float[Array, "*some key"], seen: Bool[Array, "*some key"]) -> Float[Array, "*some key"]:
+        """Weights of the keys that are seen; all 0 where none is."""
+        blind = ~jnp.any(seen, axis=-1, keepdims=True)
+        return jnp.where(blind, 0.0, self.kernel.weights(jnp.where(seen | blind, scores, -jnp.inf)))
 
     def _seen(self, batch: Documents) -> Bool[Array, "document position"] | None:
         if not self.selected_hidden:
@@ -146,8 +155,7 @@ class OneLayerTransformer(AbstractModel):
         present = counts > 0
         if scores is None:
             scores = jnp.zeros_like(counts)
-        log_counts = jnp.log(jnp.where(present, counts, 1.0))
-        weights = self.kernel.weights(jnp.where(present, scores + log_counts, -jnp.inf))
+        weights = self._weights(scores + jnp.log(jnp.where(present, counts, 1.0)), present)
         return self._added(weights @ values, jnp.sum(weights, axis=-1))
 
     # -- calling ------------------------------------------------------------------------------------------------
@@ -157,9 +165,7 @@ class OneLayerTransformer(AbstractModel):
         scores, seen = self.scores(), self._seen(batch)
         shape = (*batch.words.shape, batch.words.shape[1])
         position_scores = jnp.zeros(shape) if scores is None else scores[batch.words[:, :, None], batch.words[:, None, :]]
-        if seen is not None:
-            position_scores = jnp.where(seen[:, None, :], position_scores, -jnp.inf)
-        attention = self.kernel.weights(position_scores)
+        attention = self._weights(position_scores, jnp.broadcast_to(True if seen is None else seen[:, None, :], shape))
         values = self.value_table()[batch.words]
         logits = jnp.einsum("dqk,dko->dqo", attention, values)
         return Output(self._added(logits, jnp.sum(attention, axis=-1)), attention)
@@ -217,9 +223,7 @@ def guess_entropy(model: OneLayerTransformer, batch: Documents) -> Float[Array, 
 
 def expected_squared_error(model: OneLayerTransformer, batch: Moments) -> Float[Array, ""]:
     """E ||W Pt + b - P||^2 over long documents, under uniform attention: what squared error exceeds its minimum by."""
-    outputs = batch.shown @ model.value_table()
-    if model.bias is not None:
-        outputs = outputs + batch.constant[:, None] * model.bias
+    outputs = batch.shown @ model.value_table() + batch.constant[:, None] * model.offset()
     return jnp.sum((outputs - batch.target) ** 2)
 
 

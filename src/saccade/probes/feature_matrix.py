@@ -46,7 +46,7 @@ class ReachOfQueries(AbstractProbe):
     """How well queries alone could do with the Gaussian kernel if all keys were 0."""
 
     variables: ClassVar = {
-        "reach_floor": Variable((), "least loss over all queries with the Gaussian kernel, all keys 0 and the values as they are"),
+        "reach_floor": Variable((), "least loss over all queries, Gaussian kernel, all keys 0 (several outputs: a lower bound)"),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:

@@ -6,12 +6,13 @@ which kernel trains where.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import xarray as xr
 
-from saccade.core.claim import Check, Claim
+from saccade.core.claim import Check, Claim, PremiseNotMetError
 from saccade.core.figure import Figure, HeatMap, Panel, over_seeds
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
@@ -131,7 +132,18 @@ def fall(arm: Arm) -> xr.DataArray:
 
 
 def _keys(kernel: str, scale: float):
-    return lambda record: fall(record.arm(f"{kernel}_keys")).sel(key_scale=scale, drop=True)
+    def measure(record: Record) -> xr.DataArray:
+        """Fall of the loss at one scale of the keys, under the theorem's premise HD >= Nn."""
+        features, rows = (_product(record, *names) for names in (("heads", "dimension"), ("sequences", "positions")))
+        if features < rows:
+            raise PremiseNotMetError(f"HD = {features} is below Nn = {rows}")
+        return fall(record.arm(f"{kernel}_keys")).sel(key_scale=scale, drop=True)
+
+    return measure
+
+
+def _product(record: Record, *names: str) -> int:
+    return math.prod(int(record.config[name]) for name in names)
 
 
 def _gradient(record: Record, kernel: str, sweep: str) -> xr.DataArray:
@@ -140,6 +152,9 @@ def _gradient(record: Record, kernel: str, sweep: str) -> xr.DataArray:
 
 def _reach(record: Record) -> xr.DataArray:
     """Least loss that queries can reach without keys, as a share of the first loss."""
+    vectors, dimension = _product(record, "sequences", "positions"), int(record.config["dimension"])
+    if vectors > dimension:
+        raise PremiseNotMetError(f"{vectors} vectors in {dimension} dimensions: queries are not free of one another")
     trajectory = record.arm("gaussian_keys").trajectory
     return (at_start(trajectory["reach_floor"]) / at_start(trajectory["loss"])).sel(key_scale=0.0, drop=True)
 

@@ -18,11 +18,13 @@ hidden words.
 import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractBatch, AbstractTask
-from saccade.core.sweep import require, require_count
+from saccade.core.sweep import Swept, require, require_count
 from saccade.tasks.topic_documents import Masking, Shares, TopicDocuments
 
 
@@ -70,7 +72,7 @@ class LongDocuments(AbstractTask):
     @property
     def finite(self) -> TopicDocuments:
         """Documents of this kind with an end; ids and topics are theirs."""
-        return TopicDocuments(self.topics, self.words_per_topic)
+        return TopicDocuments(self.topics, self.words_per_topic, topics_per_document=1)
 
     @property
     def vocabulary_size(self) -> int:
@@ -144,6 +146,10 @@ class LongDocumentQueries(AbstractTask):
         require(self, "topics", "at least 2", lambda value: value >= 2)
         require(self, "words_per_topic", "at least 1", lambda value: value >= 1)
         require(self, "topics_per_document", "at least 1", lambda value: value >= 1)
+        sizes = [value.values if isinstance(value, Swept) else (value,) for value in (self.topics_per_document, self.topics)]
+        if not any(isinstance(size, jax.Array) for values in sizes for size in values) and max(sizes[0]) > min(sizes[1]):
+            most, least = max(sizes[0]), min(sizes[1])
+            raise ConfigError(f"topics_per_document: got {most:g}, allowed: at most the {least:g} topics")
         for field in ("train_size", "test_size"):
             require(self, field, "4, the kinds of queries", lambda value: value == 4)
 

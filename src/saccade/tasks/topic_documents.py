@@ -121,7 +121,7 @@ class TopicDocuments(AbstractTask):
         require(self, "mixture", "distinct, dirichlet", lambda value: value in ("distinct", "dirichlet"))
         require(self, "replacements", "words, all", lambda value: value in ("words", "all"))
         require_positive(self, "concentration")
-        if self.topics_per_document > self.topics:
+        if self.mixture == "distinct" and self.topics_per_document > self.topics:
             raise ConfigError(f"topics_per_document: got {self.topics_per_document}, allowed: at most the {self.topics} topics")
         if self.longest < self.shortest:
             raise ConfigError(f"longest: got {self.longest}, allowed: at least the shortest, {self.shortest}")

@@ -52,8 +52,8 @@ def average_difference(words_per_topic: Any, shares: Shares) -> Any:
 
 def least_norm_values(task: Any, shares: Shares | None = None) -> Blocks:
     """The minimiser of least norm without a bias, for a task with topics, words_per_topic, topics_per_document, masking."""
-    _check(task)
     T, v, shares = task.topics, task.words_per_topic, shares or shares_of(task)
+    _check(task, shares)
     a, rho, m = shares.right, shares.random, shares.hidden
     r = -(1 / a) * (v * m**2 + (1 - m) * rho / T) / ((1 - m) ** 2 + v * T * m**2)
     return Blocks(hidden=m * (T * r + 1 / a) / (1 - m), same=(r + 1 / a) / v, other=r / v)
@@ -63,8 +63,8 @@ def decayed_values(task: Any, decay: float, shares: Shares | None = None) -> Blo
     """The unique minimiser with decay lambda ||W||_F^2 (lambda > 0), without a bias."""
     if not decay > 0:
         raise ConfigError(f"decay: got {decay!r}, allowed: above 0; the limit of vanishing decay is least_norm_values")
-    _check(task)
     T, v, tau, shares = task.topics, task.words_per_topic, task.topics_per_document, shares or shares_of(task)
+    _check(task, shares)
     a, rho, m = shares.right, shares.random, shares.hidden
     pi = tau / T
     with_topic = np.array([m, a / tau + rho / T, a * (tau - 1) / tau + rho * (T - 1) / T])
@@ -94,7 +94,9 @@ def shares_of(task: Any, model: Any = None) -> Shares:
     return task.shares if hasattr(task, "shares") else task.masking.shares
 
 
-def _check(task: Any) -> None:
+def _check(task: Any, shares: Shares) -> None:
+    if isinstance(shares.right, int | float) and shares.right <= 0:
+        raise ConfigError("masking: got no word that is shown as it is, allowed: some; else documents tell nothing")
     T, tau = task.topics, task.topics_per_document
     if isinstance(tau, int | float) and isinstance(T, int | float) and tau >= T:
         raise ConfigError(
