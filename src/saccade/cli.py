@@ -1,6 +1,7 @@
 """The command line. Thin: every command parses its options, calls the library and prints. Imports are made on use, so
 that help is quick."""
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import difflib
@@ -168,10 +169,13 @@ def _reproduce(arguments: list[str]) -> int:
     from saccade.core.study import find_study, study_names
 
     studies = [find_study(name) for name in options.only or study_names()]
-    entries = []
+    entries, drawn = [], []
+    # Figures are drawn while the next study compiles, which leaves Python idle.
+    artist = concurrent.futures.ThreadPoolExecutor(1)
     for study in studies:
         folder = options.output / f"{study.name}-quick"
-        record, seconds = _run_study(study, study.config("quick"), "quick", folder, options)
+        record, seconds = _run_study(study, study.config("quick"), "quick", folder, options, draw=False)
+        drawn.append(artist.submit(_draw, study, record, folder))
         entries.append((study, record))
         if not options.json:
             from saccade.report.terminal import print_to_terminal, verdict_table
@@ -182,6 +186,8 @@ def _reproduce(arguments: list[str]) -> int:
     from saccade.report.page import write_page
 
     write_page(entries, options.page)
+    for pending in drawn:
+        pending.result()
     rows = ledger_rows(entries)
     if options.json:
         print(json.dumps(rows, indent=2))
@@ -269,12 +275,11 @@ def _compact(arguments: list[str]) -> int:
 # -- shared by the commands -----------------------------------------------------------------------------------------
 
 
-def _run_study(study: Any, config: Any, preset: str, folder: Path, options: Any) -> tuple[Any, float]:
+def _run_study(study: Any, config: Any, preset: str, folder: Path, options: Any, draw: bool = True) -> tuple[Any, float]:
     """Train, judge, save the record and draw the figures."""
     import time
 
     from saccade.core.lab import Lab
-    from saccade.report.drawing import save_figure
     from saccade.report.terminal import ProgressDisplay
 
     begun = time.monotonic()
@@ -282,9 +287,16 @@ def _run_study(study: Any, config: Any, preset: str, folder: Path, options: Any)
         lab = Lab(options.output / "cache", precision=options.precision or study.precision, progress=display, fresh=options.fresh)
         record = study.run(config, lab, preset)
     record.save(folder / "record.nc")
+    if draw:
+        _draw(study, record, folder)
+    return record, time.monotonic() - begun
+
+
+def _draw(study: Any, record: Any, folder: Path) -> None:
+    from saccade.report.drawing import save_figure
+
     for figure in study.drawn(record):
         save_figure(figure, folder / "figures")
-    return record, time.monotonic() - begun
 
 
 def _run_folder(output: Path, name: str, preset: str, config: Any, preset_config: Any) -> Path:
@@ -456,12 +468,13 @@ def _is_option(argument: str) -> bool:
 
 
 def _check_values(name: str, kind: Any, values: Sequence[str]) -> None:
+    if type(None) in get_args(kind):  # an option that may be left out takes the values of what it is otherwise
+        (kind,) = (one for one in get_args(kind) if one is not type(None))
     inner = get_args(kind)
     several = get_origin(kind) is tuple
     single = inner[0] if several else kind
     tests: Mapping[Any, tuple[str, Callable[[str], Any]]] = {
         int: ("a whole number", int), float: ("a number", float), str: ("a text", str), Path: ("a path", Path),
-        Path | None: ("a path", Path),
     }  # fmt: skip
     if kind is bool:
         if values:

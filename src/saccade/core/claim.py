@@ -12,6 +12,7 @@ A claim fails if one of its checks fails, else it is undetermined if one is, els
 """
 
 import dataclasses
+import fnmatch
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
@@ -42,11 +43,13 @@ class Check:
     comparison: Comparison
     bound: float
     arms: tuple[str, ...]
-    """Arms that the number rests on: a seed that diverged in one of them has no number."""
+    """Arms that the number rests on, by name or pattern (`softmax_*`): a seed that diverged in one of them has no number."""
     every_seed: bool = False
     """True: each seed must keep the bound. False: the mean over seeds must."""
     seeds: int = 3
     """Fewest seeds for a verdict."""
+    where: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Members that the number rests on, by the arms' own sweeps: one that diverged elsewhere does not count."""
 
     def __post_init__(self):
         if self.comparison not in ("<=", "<", ">=", ">"):
@@ -160,16 +163,19 @@ class Claim:
 
 
 def _measured(check: Check, record: Record) -> tuple[xr.DataArray, xr.DataArray]:
-    diverged = [record.arm(name).diverged for name in check.arms if name in record.arms]
-    if len(diverged) < len(check.arms):
-        missing = [name for name in check.arms if name not in record.arms]
-        raise PremiseNotMetError(f"arm {missing[0]} was not run")
+    found = {pattern: fnmatch.filter(record.arms, pattern) for pattern in check.arms}
+    for pattern, names in found.items():
+        if not names:
+            raise PremiseNotMetError(f"arm {pattern} was not run")
+    diverged = [record.arm(name).diverged for names in found.values() for name in names]
+    diverged = [one.sel({dim: at for dim, at in check.where.items() if dim in one.dims}) for one in diverged]
     values = check.measure(record).astype(float)
     if "seed" not in values.dims:
         raise TypeError(f"check {check.quantity!r} must give one number a seed, got dims {values.dims}")
     lost = xr.zeros_like(values, dtype=bool)
     for one in diverged:
-        lost = lost | one.any([dim for dim in one.dims if dim not in values.dims])
+        other = [dim for dim in one.dims if dim not in values.dims]
+        lost = lost | one.any(other).drop_vars([name for name in one.coords if name not in values.dims], errors="ignore")
     return values, lost
 
 

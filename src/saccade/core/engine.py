@@ -130,8 +130,11 @@ class Engine:
         split = jax.shard_map(
             vectorised, mesh=self._mesh, in_specs=(spread,) * mapped + (same,) * shared, out_specs=spread, check_vma=False
         )
-        hurry = {"xla_backend_optimization_level": 0} if once and self.devices[0].platform == "cpu" else None
-        return jax.jit(split, donate_argnums=donate, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
+        options = None
+        if self.devices[0].platform == "cpu":
+            # Without LLVM's dearest passes compilation takes an eighth less, and training no longer (measured).
+            options = {"xla_backend_optimization_level": 0} if once else {"xla_llvm_disable_expensive_passes": True}
+        return jax.jit(split, donate_argnums=donate, compiler_options=options)  # pyright: ignore[reportArgumentType]
 
     def put(self, tree: PyTree) -> PyTree:
         """Place arrays with a leading member dim on the devices."""

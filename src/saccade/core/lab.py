@@ -406,7 +406,10 @@ class _Frame:
         coordinates: dict[str, Any] = {"seed": np.asarray(self.seeds), "step": steps}
         for probe in probes:
             described |= probe.variables
-            coordinates |= probe.coordinates(self.task)
+            for name, coordinate in probe.coordinates(self.task).items():
+                known = coordinates.setdefault(name, coordinate)
+                if known is not coordinate and list(known[1]) != list(coordinate[1]):
+                    raise ConfigError(f"probes: got two with a dim {name!r} of different values, allowed: the same values for both")
         coordinates |= {name: np.asarray(swept.grid) for name, swept in self.sweeps.items()}
         coordinates["time"] = self._time(steps)
         outer = (*self.sweeps, "seed")
@@ -429,9 +432,10 @@ class _Frame:
 
     def _time(self, steps: np.ndarray) -> Any:
         rate = self.optimiser.rate
+        unit = "1/curvature at the start" if getattr(self.optimiser, "curvature", None) is not None else "1"
         if isinstance(rate, Swept):
-            return ((rate.name, "step"), np.asarray(rate.values)[:, None] * steps)
-        return ("step", rate * steps)
+            return ((rate.name, "step"), np.asarray(rate.values)[:, None] * steps, {"unit": unit})
+        return ("step", rate * steps, {"unit": unit})
 
 
 def _diverged_at(arrays: Mapping[str, np.ndarray], steps: np.ndarray, which: str) -> np.ndarray:
@@ -493,7 +497,7 @@ def _code_digest(engine: Engine) -> str:
     for folder in ("tasks", "models", "probes", "theory"):
         files |= set((package / folder).glob("*.py"))
     parts = (engine.task, engine.model, engine.optimiser, *engine.probes, *engine.snapshots)
-    for part in (*(type(one) for one in parts), engine.loss):
+    for part in (*(type(one) for one in parts), engine.loss, *_functions(parts)):
         # By module, because a decorated function may not know its own file; an interactive session has none.
         source = getattr(sys.modules.get(part.__module__), "__file__", None)
         if source is not None:
@@ -502,6 +506,19 @@ def _code_digest(engine: Engine) -> str:
     for file in sorted(files, key=lambda path: (path.name, str(path))):
         digest.update(file.name.encode() + (file.read_bytes() if file.is_file() else b""))
     return digest.hexdigest()
+
+
+def _functions(config: Any) -> list[FunctionType]:
+    """The functions inside of configs: a curvature, frozen values, and the like."""
+    if isinstance(config, FunctionType):
+        return [config]
+    if isinstance(config, partial):
+        return _functions((config.func, config.args, tuple(config.keywords.values())))
+    if isinstance(config, list | tuple):
+        return [function for item in config for function in _functions(item)]
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        return _functions([getattr(config, field.name) for field in dataclasses.fields(config)])
+    return []
 
 
 def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:

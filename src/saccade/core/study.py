@@ -88,6 +88,9 @@ class Study(Generic[ConfigT]):
         return figures
 
     def judge(self, record: Record) -> list[Judgement]:
+        if self.precision == "float64" and record.precision != "float64":
+            told = f"premise not met: the study checks digits that {record.precision} does not have; it needs float64"
+            return [Judgement(claim.id, "undetermined", claim.expected, (), told) for claim in self.claims]
         return [claim.judge(record) for claim in self.claims]
 
 

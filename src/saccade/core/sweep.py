@@ -97,6 +97,13 @@ def require_positive(owner: Any, *fields: str) -> None:
         require(owner, field, "a finite number above 0", lambda value: 0 < value < math.inf)
 
 
+def require_single(owner: Any, reason: str, *fields: str) -> None:
+    """Refuse a sweep of a field that makes a sweep of its own, or several arms."""
+    for field in fields:
+        if isinstance(getattr(owner, field), Swept):
+            raise ConfigError(f"sweep {field}: cannot be swept, {reason}; give one number")
+
+
 def require_count(owner: Any, *fields: str, least: int = 1) -> None:
     def counts(value: Any) -> bool:
         return isinstance(value, int | np.integer) and bool(value >= least)

@@ -20,7 +20,7 @@ from saccade.core.record import Arm, Record
 from saccade.core.schedule import AtSteps, Logarithmic
 from saccade.core.statistics import log_slope
 from saccade.core.study import Divergence, Study
-from saccade.core.sweep import require, require_count, require_positive, with_sweep
+from saccade.core.sweep import require, require_count, require_positive, require_single, with_sweep
 from saccade.core.trajectory import at_place, at_start, first_step
 from saccade.models.attention_regression import AttentionRegressionConfig, half_squared_error
 from saccade.models.kernels import KernelName
@@ -32,6 +32,8 @@ from saccade.theory.kernel_blindness import KernelBlindness
 KERNELS: dict[KernelName, str] = {"softmax": "softmax", "gaussian": "Gaussian"}
 KEY_SCALES = (0.0, 0.01, 0.05, 0.2, 1.0)
 QUERY_SCALES = (1.0, 5.0, 20.0)
+WITHOUT_KEYS, GENERIC = {"key_scale": 0.0}, {"key_scale": 1.0}
+"""The members that claims about no keys, and about a generic start, rest on."""
 TRAINED = 1e-3
 """A run has trained when its loss has fallen to this share."""
 
@@ -74,7 +76,9 @@ class Config:
     """Largest scale of the phase diagram."""
 
     def __post_init__(self):
-        require_count(self, "seeds", "sequences", "positions", "dimension", "heads", "head_dimension", "steps", "phase_seeds")
+        require_count(self, "seeds", "sequences", "positions", "dimension", "heads", "head_dimension", "steps")
+        require_count(self, "phase_seeds", "phase_steps")
+        require_single(self, "it is the end of a grid", "least_scale", "largest_scale")
         require_count(self, "cells", least=2)
         require_positive(self, "rate", "least_scale", "value_scale", "output_scale")
         least = self.least_scale
@@ -178,7 +182,7 @@ def _slope(kernel: str, sign: int = 1):
     return measure
 
 
-def _slowest(record: Record) -> xr.DataArray:
+def _smallest_gain(record: Record) -> xr.DataArray:
     """Smallest gain in log10 of softmax's last loss from one scale of the keys to the next."""
     lasts = xr.ufuncs.log10(fall(record.arm("softmax_keys")).sel(key_scale=[scale for scale in KEY_SCALES if scale > 0]))
     return -lasts.diff("key_scale").max("key_scale")
@@ -220,11 +224,11 @@ CLAIMS = (
         "Song 2024, theorem 2 (in its cleanest instance)",
         (
             Check("softmax: norm of the first gradient", lambda record: _gradient(record, "softmax", "keys").sel(key_scale=0.0),
-                  "<=", 1e-12, ("softmax_keys",), every_seed=True, seeds=5),
+                  "<=", 1e-12, ("softmax_keys",), every_seed=True, seeds=5, where=WITHOUT_KEYS),
             Check("softmax: |last loss / first - 1|", lambda record: abs(_keys("softmax", 0.0)(record) - 1), "<=", 1e-12,
-                  ("softmax_keys",), every_seed=True, seeds=5),
+                  ("softmax_keys",), every_seed=True, seeds=5, where=WITHOUT_KEYS),
             Check("Gaussian: last loss / first, where 0 can be reached", _gaussian_without_keys, "<", 1e-3, ("gaussian_keys",),
-                  every_seed=True),
+                  every_seed=True, where=WITHOUT_KEYS),
         ),
         tolerance="1e-12 and 1e-3, as specified", paper="softmax stationary, Gaussian global",
         prediction="0, 0, and 0 where the targets can be reached",
@@ -233,7 +237,8 @@ CLAIMS = (
         "D-5b", "Without keys the Gaussian kernel reaches 0 from every start",
         "Song 2024, theorem 2, without its premise that 0 can be reached",
         (
-            Check("Gaussian: last loss / first", _keys("gaussian", 0.0), "<", 1e-3, ("gaussian_keys",), every_seed=True, seeds=5),
+            Check("Gaussian: last loss / first", _keys("gaussian", 0.0), "<", 1e-3, ("gaussian_keys",), every_seed=True, seeds=5,
+                  where=WITHOUT_KEYS),
         ),
         tolerance="1e-3, as for D-5", paper="from a suitable start", prediction="the reach of the queries, not always 0",
         expected="fails",
@@ -244,9 +249,10 @@ CLAIMS = (
         "D-5c", "Without keys the Gaussian kernel ends at the global optimum over W^Q: the distance of the targets to its reach",
         "derived (src/saccade/theory/kernel_blindness.py)",
         (
-            Check("(last loss - reach) / first loss", _over_reach, "<=", 0.05, ("gaussian_keys",), every_seed=True, seeds=5),
+            Check("(last loss - reach) / first loss", _over_reach, "<=", 0.05, ("gaussian_keys",), every_seed=True, seeds=5,
+                  where=WITHOUT_KEYS),
             Check("(reach - last loss) / first loss", lambda record: -_over_reach(record), "<=", 1e-9, ("gaussian_keys",),
-                  every_seed=True, seeds=5),
+                  every_seed=True, seeds=5, where=WITHOUT_KEYS),
         ),
         tolerance="5 %: weights come near 0 or 1 ever more slowly; below the optimum only by rounding", prediction="0",
     ),
@@ -258,8 +264,8 @@ CLAIMS = (
             Check("softmax: exponent of the first gradient, at most", _slope("softmax"), "<=", 1.3, ("softmax_keys",)),
             Check("Gaussian: |exponent| of the first gradient", lambda record: abs(_slope("gaussian")(record)), "<=", 0.3,
                   ("gaussian_keys",)),
-            Check("softmax: smallest gain in orders of magnitude of the last loss from one scale to the next", _slowest, ">", 0.0,
-                  ("softmax_keys",), every_seed=True),
+            Check("softmax: smallest gain in orders of magnitude of the last loss from one scale to the next", _smallest_gain,
+                  ">", 0.0, ("softmax_keys",), every_seed=True),
         ),
         tolerance="1 +- 0.3, as specified", prediction="1 and 0",
     ),
@@ -268,9 +274,9 @@ CLAIMS = (
         "beyond the poster: Song 2024 says that the Gaussian kernel is easier 'in some cases'",
         (
             Check("queries 5 times as large: orders of magnitude by which softmax's loss ends lower", _reversed(5.0), ">", 0.0,
-                  ("softmax_queries", "gaussian_queries")),
+                  ("softmax_queries", "gaussian_queries"), where={"query_scale": 5.0}),
             Check("queries 20 times as large: orders of magnitude by which softmax's loss ends lower", _reversed(20.0), ">", 0.0,
-                  ("softmax_queries", "gaussian_queries")),
+                  ("softmax_queries", "gaussian_queries"), where={"query_scale": 20.0}),
             Check("queries 20 times as large: Gaussian's |last loss / first - 1|",
                   lambda record: abs(_queries("gaussian", 20.0)(record) - 1), "<=", 1e-3, ("gaussian_queries",), every_seed=True),
         ),
@@ -280,15 +286,17 @@ CLAIMS = (
         "D-8", "From a generic start both kernels train",
         "Song 2024, theorem 2",
         (
-            Check("softmax: last loss / first", _keys("softmax", 1.0), "<", 1e-3, ("softmax_keys",), every_seed=True, seeds=5),
-            Check("Gaussian: last loss / first", _keys("gaussian", 1.0), "<", 1e-3, ("gaussian_keys",), every_seed=True, seeds=5),
+            Check("softmax: last loss / first", _keys("softmax", 1.0), "<", 1e-3, ("softmax_keys",), every_seed=True, seeds=5,
+                  where=GENERIC),
+            Check("Gaussian: last loss / first", _keys("gaussian", 1.0), "<", 1e-3, ("gaussian_keys",), every_seed=True, seeds=5,
+                  where=GENERIC),
         ),
         tolerance="1e-3, as specified", paper="Gaussian easier", prediction="not stated",
     ),
     Claim(
         "D-8b", "From a generic start the Gaussian kernel needs fewer steps",
         "Song 2024, conclusion ('training a transformer with Gaussian kernel is easier than Softmax kernel in some cases')",
-        (Check("steps to 1e-3, Gaussian / softmax", _step_ratio, "<", 1.0, ("softmax_keys", "gaussian_keys")),),
+        (Check("steps to 1e-3, Gaussian / softmax", _step_ratio, "<", 1.0, ("softmax_keys", "gaussian_keys"), where=GENERIC),),
         tolerance="an order", paper="easier in some cases", prediction="not stated",
     ),
     Claim(
@@ -331,7 +339,7 @@ def _phase(record: Record) -> Figure:
     caption = (
         "The phase diagram: share of the seeds whose loss falls below 1e-3 of its first value, over the scales of keys and queries "
         f"at the start ({record.config['phase_seeds']} seeds a cell, only W^Q trained). Softmax needs keys that differ; the "
-        "Gaussian kernel needs queries and keys that are near each other."
+        "Gaussian kernel needs queries at some distance from its keys, neither too near nor too far."
     )
     return Figure("kernels_stationary_phase", "Which kernel trains where", caption, tuple(panels))
 
@@ -371,7 +379,7 @@ DIVERGENCES = (
     Divergence("theorem 2", "its text is cut in the poster", "none released", "W^Q alone, targets near the first output",
                "D-5 and D-6 are the cleanest form of what the abstract says"),
     Divergence("zero loss", "assumed to be reachable", "none released", "checked: `ReachOfQueries`",
-               "without keys it is not for about one draw in five (D-5b, D-5c)"),
+               "without keys it is not for about one draw in seven (D-5b, D-5c)"),
     Divergence("conclusion", "'Gaussian is easier in some cases'", "none released", "a phase diagram",
                "it reverses for large keys and queries"),
     Divergence("scale of the frozen values", "not stated", "none released", "1, against 0.1 in kernels_convergence",

@@ -31,6 +31,7 @@ from saccade.theory.value_optimum import ValueOptimum
 STARTS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
 """Standard deviations of W_K, W_Q and W_V at the start; exactly 0 shows the mechanism."""
 SMALL, LARGE = 1e-3, 1e-1
+AT_SMALL, NEAR_ZERO = {"start": SMALL}, {"start": [start for start in STARTS if start < LARGE]}
 ARMS = {
     "sgd_squared": "SGD, squared error", "sgd_entropy": "SGD, cross-entropy",
     "adam_squared": "Adam, squared error", "adam_entropy": "Adam, cross-entropy",
@@ -114,7 +115,7 @@ def stages(arm: Arm) -> xr.Dataset:
     return xr.Dataset({
         "boundary": first_step(reached),
         "attention_step": first_step(half).where(largest > 0),
-        "share": (at_boundary / largest.where(largest > 0)),
+        "share": (at_boundary / largest.where(largest > 0)).where(reached.any("step")),
     })  # fmt: skip
 
 
@@ -136,7 +137,7 @@ def _onset_order(record: Record) -> xr.DataArray:
     trajectory = record.arm("sgd_entropy").trajectory.sel(start=SMALL)
     moved, norm = trajectory["displacement"], at_start(trajectory["part_norm"])
     attention = xr.ufuncs.sqrt((moved.sel(part=["keys", "queries"]) ** 2).sum("part", skipna=False))
-    late = first_step(attention > 0.5 * norm.sel(part="keys", drop=True), never=np.inf)
+    late = first_step(attention > 0.5 * norm.sel(part="keys", drop=True))
     early = first_step(moved.sel(part="values", drop=True) > 10 * norm.sel(part="values", drop=True))
     return late / early
 
@@ -171,9 +172,9 @@ CLAIMS = (
         "Li 2023, two-stage process",
         (
             Check("way of keys and queries when the values have gone 90 % of theirs / their whole way",
-                  _share("sgd_squared", SMALL), "<=", 0.1, ("sgd_squared",), every_seed=True, seeds=5),
+                  _share("sgd_squared", SMALL), "<=", 0.1, ("sgd_squared",), every_seed=True, seeds=5, where=AT_SMALL),
             Check("step of that boundary / step at which keys and queries have gone half their way", _order, "<", 1.0,
-                  ("sgd_squared",), every_seed=True, seeds=5),
+                  ("sgd_squared",), every_seed=True, seeds=5, where=AT_SMALL),
         ),
         tolerance="0.1, as specified; displacements, because norms mislead where the start is not tiny",
         paper="boundary near step 400 of 1,000", prediction="gradients of W_K and W_Q contain W_Q and W_K, which are near 0",
@@ -183,7 +184,7 @@ CLAIMS = (
         "Li 2023, two-stage process",
         (
             Check("step at which keys and queries have moved half their norm / step at which values have moved ten times theirs",
-                  _onset_order, ">", 1.0, ("sgd_entropy",), every_seed=True, seeds=5),
+                  _onset_order, ">", 1.0, ("sgd_entropy",), every_seed=True, seeds=5, where=AT_SMALL),
         ),
         tolerance="an order; with cross-entropy the values never flatten, because the loss has no finite optimum",
         prediction="values first",
@@ -194,11 +195,12 @@ CLAIMS = (
         "Li 2023, intuition for the two-stage process",
         (
             Check("norm of the gradients of W_K and W_Q at 0", _gradient_without("keys", "queries"), "<=", 1e-12, ("sgd_squared",),
-                  every_seed=True),
-            Check("norm of the gradient of W_V at 0", _gradient_without("values"), ">", 1e-3, ("sgd_squared",), every_seed=True),
+                  every_seed=True, where=NEAR_ZERO),
+            Check("norm of the gradient of W_V at 0", _gradient_without("values"), ">", 1e-3, ("sgd_squared",),
+                  every_seed=True, where=NEAR_ZERO),
             Check("exponent of gradient of W_K / (start x ||W_V||) in the start, at most", _steepest(1), "<=", 0.1,
-                  ("sgd_squared",)),
-            Check("minus that exponent, at most", _steepest(-1), "<=", 0.1, ("sgd_squared",)),
+                  ("sgd_squared",), where=NEAR_ZERO),
+            Check("minus that exponent, at most", _steepest(-1), "<=", 0.1, ("sgd_squared",), where=NEAR_ZERO),
         ),
         tolerance="1e-12, as specified; 0.1 on an exponent over two decades: a third order term of relative size start^2",
         paper="gradients near 0", prediction="0, not 0, exponent 0",
@@ -208,7 +210,7 @@ CLAIMS = (
         "Li 2023, two-stage process ('using SGD or Adam')",
         tuple(
             Check(f"{ARMS[name]}: way of keys and queries at the boundary / their whole way", _share(name, SMALL), "<=", 0.1,
-                  (name,), every_seed=True, seeds=5)
+                  (name,), every_seed=True, seeds=5, where=AT_SMALL)
             for name in ("adam_squared", "adam_entropy")
         ),
         tolerance="0.1, as for B-9", paper="two stages", prediction="none: Adam divides tiny gradients by their own size",
@@ -221,9 +223,9 @@ CLAIMS = (
         "Li 2023, two-stage process ('common default hyperparameters: not visibly two-stage')",
         (
             Check(f"way at the boundary, start {LARGE:g} / start {SMALL:g}", _softened("sgd_squared", LARGE), ">", 1.0,
-                  ("sgd_squared",), every_seed=True, seeds=5),
+                  ("sgd_squared",), every_seed=True, seeds=5, where={"start": [SMALL, LARGE]}),
             Check(f"way at the boundary, PyTorch's default start / start {SMALL:g}", _softened("sgd_squared_default", None),
-                  ">", 1.0, ("sgd_squared", "sgd_squared_default"), every_seed=True, seeds=5),
+                  ">", 1.0, ("sgd_squared", "sgd_squared_default"), every_seed=True, seeds=5, where=AT_SMALL),
         ),
         tolerance="an order", paper="not visibly two-stage", prediction="the escape from near 0 is shorter",
     ),
@@ -262,7 +264,7 @@ def _ways(record: Record) -> Figure:
 
 def _map(record: Record) -> Figure:
     starts = [start for start in STARTS if start > 0]
-    shares = [stages(record.arm(name))["share"].mean("seed").sel(start=starts).values for name in ARMS]
+    shares = [stages(record.arm(name))["share"].mean("seed", skipna=False).sel(start=starts).values for name in ARMS]
     label = "way of W_K and W_Q at the boundary / their whole way"
     cells = HeatMap(label, np.asarray(starts), np.asarray(list(ARMS.values())), np.asarray(shares), "log")
     panel = Panel("two stages where the share is at most 0.1", "scale of the start", "optimiser and loss", (cells,))
@@ -306,7 +308,8 @@ DIVERGENCES = (
     Divergence("inputs", "one-hot", "one-hot, then LayerNorm with a trained type embedding: two words have cosine 0.991", "one-hot",
                "the authors' model is not the one of the slides"),
     Divergence("documents", "tau topics, N to infinity", "10,000 fixed documents, Dirichlet topics, masks drawn once",
-               "new documents of 64 words every step", "W_V ends a few per cent below 1/(v(1-(1-p_c)p_m)), by the finite N"),
+               "new documents of 64 words every step",
+               "without attention the values end 6 % below 1/(v(1-(1-p_c)p_m)), by the finite N; once attention moves, 14 %"),
 )  # fmt: skip
 
 STUDY = Study(

@@ -232,7 +232,15 @@ class TopicDocumentSettings:
 
     def __post_init__(self):
         require_count(self, "seeds")
-        _ = self.masking, TopicDocuments(self.topics, self.words_per_topic, self.topics_per_document)  # they check themselves
+        TopicDocuments(self.topics, self.words_per_topic, self.topics_per_document)  # checks the sizes
+        if self.topics_per_document == self.topics:
+            raise ConfigError(
+                f"topics_per_document: got {self.topics_per_document}, allowed: fewer than the {self.topics} topics; a document "
+                "about all of them shows the same frequencies as any other, and nothing tells topics apart"
+            )
+        right = self.masking.shares.right
+        if not isinstance(right, Swept) and right <= 0:
+            raise ConfigError(f"selected: got {self.selected:g} with kept {self.kept:g}, allowed: some word that is shown as it is")
 
     @property
     def masking(self) -> Masking:

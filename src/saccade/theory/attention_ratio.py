@@ -17,7 +17,8 @@ A free table of scores may also weigh hidden keys by another number delta (m bec
 the optimum over both is a little larger in gamma (7.72 becomes 8.11, with delta 1.50, for T = v = 10, tau = 4).
 
 Limits. Symbols and documents as in `value_optimum.py`. For tau = 1 the document is its topic, and gamma* = 1: attention
-cannot help. The constants lambda_1 and lambda_2 are not in our source; 0.5 and 1 are read off a grid, not proved.
+cannot help. With p_c = 0 there is nothing to gain either, and for p_r near 0 gamma* may exceed T. The constants lambda_1 and
+lambda_2 are not in our source; 0.5 and 1 are read off a grid, not proved.
 """
 
 from typing import Any, ClassVar
@@ -57,7 +58,7 @@ def stage_two_loss(gamma: Any, task: Any, delta: Any = 1.0) -> Any:
 
 
 def optimal_ratio(task: Any) -> float:
-    """gamma* of a task."""
+    """gamma* of a task; NaN if the loss has no inner minimum."""
     from scipy.optimize import minimize_scalar
 
     def loss(log_gamma: float) -> float:
@@ -65,8 +66,11 @@ def optimal_ratio(task: Any) -> float:
 
     # The minimum is single in practice, but nobody proved it: a grid first, then the best cell.
     grid = np.linspace(np.log(1e-3), np.log(1e3 * task.topics), 400)
-    best = int(np.argmin([loss(point) for point in grid]))
-    low, high = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    losses = np.asarray([loss(point) for point in grid])
+    best = int(np.argmin(losses))
+    if best in (0, len(grid) - 1) or np.ptp(losses) <= 1e-14:
+        return float("nan")  # no inner minimum: some masking leaves attention nothing to gain, or wants all of it
+    low, high = grid[best - 1], grid[best + 1]
     found = minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-10})
     return float(np.exp(found.x))  # pyright: ignore[reportAttributeAccessIssue]
 

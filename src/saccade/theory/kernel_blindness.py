@@ -9,7 +9,8 @@ Derivation. Softmax does not change if one vector is added to all keys of a sequ
 S = 1/n whatever W^Q is, and df/dW^Q = 0 identically: stationary, and not global. Near it, the scores' derivative
 with respect to W^Q is proportional to W^K, so the gradient is of order eps, and the loss falls at a rate of order eps^2.
 The Gaussian kernel is not blind there: S = exp(-||q||^2 / (2 sqrt d)) depends on q. It has a dead zone of its own: for
-large ||q - k|| the kernel and all gradients are exponentially small.
+large ||q - k|| the kernel and all gradients are exponentially small. And since dS/dq = -(q - k) S / sqrt d, it is blind at
+q = k, too: with queries and keys both of scale eps its gradient is of order eps. So it asks for queries at a middle distance.
 
 What the Gaussian can reach without keys [derived]. All vectors of a sequence then get one weight from a query, exp(-||q||^2 /
 (2 sqrt d)), a number in (0, 1] that the query sets freely (for N n <= D and inputs in general position). With one output, a

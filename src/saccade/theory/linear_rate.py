@@ -49,9 +49,9 @@ class LinearRate(AbstractTheory):
             .drop_vars("time", errors="ignore")
         )
         beta = (start["output_low"] * start["feature_low"]) ** 2
-        # Time is rate x step, and the rate is in units of 1/curvature at the start.
-        rate = at_place(trajectory["time"], -1) / at_place(trajectory["step"], -1)
-        step_size = rate / start["curvature"]
+        step_size = at_place(trajectory["time"], -1) / at_place(trajectory["step"], -1)
+        if trajectory["time"].attrs.get("unit", "1") != "1":
+            step_size = step_size / start["curvature"]
         bound = loss_bound(start["loss"], step_size, beta, trajectory["step"])
         return xr.Dataset({"loss": bound.assign_attrs(description="(1 - eta beta)^t f_0, an upper bound on the loss")})
 
