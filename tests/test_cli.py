@@ -22,6 +22,7 @@ from saccade.cli import (
     _parsed_together,  # pyright: ignore[reportPrivateUsage]
     main,
 )
+from saccade.core.lab import Lab
 from saccade.core.record import Record
 from saccade.core.study import find_study, study_names
 from saccade.studies import sen_convolution
@@ -124,7 +125,7 @@ def test_help_is_quick_because_it_imports_neither_jax_nor_tyro():
         (["wrong"], "command: got 'wrong', allowed: list, run"),
         (["list", "--wrong"], "--wrong: no such option"),
         (["list", "extra"], "extra"),
-        (["run", "wrong"], "study: got 'wrong', allowed: sen"),
+        (["run", "wrong"], f"study: got 'wrong', allowed: {', '.join(study_names())}"),
         (["run", "sen", "extra"], "extra"),
         (["run", "sen", "--ratee", "1"], "did you mean --rate?"),
         (["run", "sen", "--seeds", "x"], "--seeds: got 'x', allowed: a whole number"),
@@ -141,7 +142,7 @@ def test_help_is_quick_because_it_imports_neither_jax_nor_tyro():
         (["run", "sen", "--precision", "float16"], "--precision: got 'float16', allowed: float32, float64"),
         (["run", "sen", "--preset", "wrong"], "preset: got 'wrong', allowed: quick, paper, code"),
         (["run", "sen", "--preset"], "--preset: got nothing"),
-        (["run", "sen", "--sweep", "wrong=1,2"], "sweep wrong: no such float in sen, allowed: leak, embedding_std"),
+        (["run", "sen", "--sweep", "wrong=1,2"], "sweep wrong: no such float in sen, allowed: rate, leak, embedding_std"),
         (["run", "sen", "--sweep", "steps=1,2"], "sweep steps: no such float"),
         (["run", "sen", "--sweep", "rate=a,b"], "--sweep: got 'rate=a,b', allowed: NAME=V1,V2"),
         (["run", "sen", "--sweep", "rate"], "--sweep: got 'rate', allowed: NAME=V1,V2"),
@@ -150,6 +151,14 @@ def test_help_is_quick_because_it_imports_neither_jax_nor_tyro():
         (["run", "sen", "--sweep", "rate=-1,1"], "rate: got -1.0, allowed: a finite number above 0"),
         (["run", "sen", "--sweep", "rate=1", "--sweep", "rate=2"], "--sweep: got 'rate' twice"),
         (["run", "sen_query", "--query-variances", "0.1", "0.5"], "query_variances: got (0.1, 0.5), allowed: at least three"),
+        (
+            ["run", "topics_optima", "--topics-per-document", "5", "--topics", "5"],
+            "topics_per_document: got 5, allowed: fewer than the 5 topics",
+        ),
+        (["run", "topics_optima", "--kept", "0.6", "--replaced", "0.5"], "kept + replaced: got 0.6 + 0.5, allowed: at most 1"),
+        (["run", "topics_two_stage", "--steps", "10"], "steps: got 10, allowed: at least 1000"),
+        (["run", "kernels_convergence", "--heads", "0"], "heads: got (0,), allowed: one or more whole numbers above 0"),
+        (["run", "kernels_stationary", "--step-share", "1"], "--step-share: no such option"),
         (["reproduce", "--only", "wrong"], "study: got 'wrong'"),
         (["report"], "got no record, usage: saccade report"),
         (["ledger", "--json"], "got no record, usage: saccade ledger"),
@@ -221,6 +230,49 @@ def test_list_names_every_study_in_words_and_in_json(capsys):
     assert called("list") == 0
     told = capsys.readouterr().out
     assert all(study in told for study in study_names())
+
+
+STUDIES = (
+    "kernels_convergence", "kernels_stationary", "sen", "sen_convolution", "sen_query", "sen_synergy", "topics_attention",
+    "topics_optima", "topics_two_stage",
+)  # fmt: skip
+
+
+def test_list_names_the_nine_studies(capsys):
+    assert called("list", "--json") == 0
+    assert tuple(row["name"] for row in json.loads(capsys.readouterr().out)) == STUDIES
+    assert called("list") == 0
+    told = capsys.readouterr().out
+    assert all(re.search(rf"\b{study}\b", told) for study in STUDIES)
+
+
+class _AskedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("study", "given", "expected"),
+    [
+        ("topics_optima", [], "float64"),
+        ("topics_optima", ["--precision", "float32"], "float32"),
+        ("topics_attention", [], "float32"),
+        ("topics_attention", ["--precision", "float64"], "float64"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "reproduce"])
+def test_a_study_is_trained_in_its_own_precision_unless_told(command, study, given, expected, tmp_path, monkeypatch):
+    asked = []
+
+    def stopped(lab: Lab, *arguments, **options):
+        asked.append(lab.precision)
+        raise _AskedError
+
+    monkeypatch.setattr(Lab, "train", stopped)
+    which = [study] if command == "run" else ["--only", study]
+    with pytest.raises(_AskedError):
+        main([command, *which, *given, "--output", str(tmp_path)])
+    assert asked == [expected]
+    assert (find_study(study).precision == expected) == (not given)
 
 
 def test_run_leaves_a_record_and_figures(tiny_run, output):

@@ -11,21 +11,39 @@ import re
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from saccade.core import optimiser
 from saccade.core.engine import cross_entropy
-from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask, AbstractTheory, Batch, Moment
+from saccade.core.interfaces import AbstractBatch, AbstractModelConfig, AbstractProbe, AbstractTask, AbstractTheory, Moment
 from saccade.core.lab import ALWAYS, describe
+from saccade.core.optimiser import AbstractStepper
 from saccade.core.study import find_study, study_names
 from saccade.core.sweep import Swept, sweepable, with_sweep
 from saccade.models.attention_classifier import AttentionClassifierConfig
+from saccade.models.attention_regression import AttentionRegressionConfig, half_squared_error, value_curvature
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
+from saccade.models.one_layer_transformer import OneLayerTransformerConfig, squared_error, uniform_curvature
+from saccade.models.tied_attention import TiedAttentionConfig, query_error
+from saccade.probes import feature_matrix, motion, topic_blocks
 from saccade.probes.topic_words import Distributions
+from saccade.tasks.long_documents import LongDocumentQueries, LongDocuments
 from saccade.tasks.markov_pairs import MarkovPairs
+from saccade.tasks.random_sequences import RandomSequences
+from saccade.tasks.topic_documents import TopicDocuments
 from saccade.tasks.topic_sentences import TopicSentences
+from saccade.theory.value_optimum import decayed_values, least_norm_values
+
+PAPERS = {
+    "Lu 2021": r"Lu, Mao & Nayak \(?2021",
+    "Li 2023": r"Li, Li & Risteski \(?2023",
+    "Song 2024": r"Song(, Han, Zhang, Ding & Hong| et al\.) \(?2024",
+}
+"""How a source names a paper, and how a docstring does."""
 
 
 def found(package: str, base: type) -> list[type]:
@@ -60,11 +78,65 @@ STUDIES = [find_study(name) for name in study_names()]
 SMALL: dict[type, dict[str, Any]] = {
     TopicSentences: {"topics": 2, "words_per_topic": 2, "filler_size": 3, "dictionary_size": 6, "train_size": 16, "test_size": 5},
     MarkovPairs: {"dictionary_size": 9, "sentence_size": 4, "train_size": 16, "test_size": 5},
-}
+    TopicDocuments: {
+        "topics": 3, "words_per_topic": 2, "topics_per_document": 2, "shortest": 3, "longest": 7, "train_size": 16, "test_size": 5,
+    },
+    LongDocuments: {"topics": 3, "words_per_topic": 2, "topics_per_document": 2.0},
+    LongDocumentQueries: {"topics": 3.0, "words_per_topic": 2.0, "topics_per_document": 2.0},
+    RandomSequences: {"train_size": 5, "test_size": 2, "positions": 3, "width": 4, "dimension": 3.0, "outputs": 2},
+}  # fmt: skip
 """Sizes for which a test is quick; a task without an entry is tested as it comes."""
 
-TASK_OF: dict[type, type] = {AttentionClassifierConfig: TopicSentences, ConvolutionalClassifierConfig: MarkovPairs}
+EXACT = (LongDocuments, LongDocumentQueries)
+"""Tasks that draw nothing: exact expectations, whatever the key and the size asked for."""
+
+TASK_OF: dict[type, type] = {
+    AttentionClassifierConfig: TopicSentences,
+    ConvolutionalClassifierConfig: MarkovPairs,
+    OneLayerTransformerConfig: TopicDocuments,
+    TiedAttentionConfig: LongDocumentQueries,
+    AttentionRegressionConfig: RandomSequences,
+}
 """The task that a model is meant for; without an entry, the first."""
+
+MODEL_ARGUMENTS: dict[type, dict[str, Any]] = {
+    OneLayerTransformerConfig: {"start_std": 0.5},
+    TiedAttentionConfig: {"values": least_norm_values},
+}
+"""What a model config cannot be made without, or would show nothing without; else it is tested as it comes."""
+
+OUTPUTS: dict[type, Any] = {
+    AttentionClassifierConfig: lambda task: (task.labels,),
+    ConvolutionalClassifierConfig: lambda task: (task.labels,),
+    OneLayerTransformerConfig: lambda task: (task.positions, task.vocabulary_size),
+    TiedAttentionConfig: lambda task: (4,),
+    AttentionRegressionConfig: lambda task: (task.positions, task.outputs),
+}
+"""Shape of the logits of one example; without an entry, only the number of examples is known."""
+
+LOSS_OF: dict[type, Any] = {
+    OneLayerTransformerConfig: squared_error,
+    TiedAttentionConfig: query_error,
+    AttentionRegressionConfig: half_squared_error,
+}
+"""The loss that a model is trained with; without an entry, cross-entropy."""
+
+MODELS_OF: dict[type, tuple[type, ...]] = {
+    feature_matrix.FeatureMatrix: (AttentionRegressionConfig,),
+    feature_matrix.ReachOfQueries: (AttentionRegressionConfig,),
+    motion.Displacements: (AttentionRegressionConfig, OneLayerTransformerConfig),
+    motion.GradientNorms: (AttentionRegressionConfig, OneLayerTransformerConfig),
+    topic_blocks.ValueBlocks: (OneLayerTransformerConfig,),
+    topic_blocks.ValueTable: (OneLayerTransformerConfig,),
+    topic_blocks.Similarities: (OneLayerTransformerConfig,),
+    topic_blocks.SimilarityTable: (OneLayerTransformerConfig,),
+    topic_blocks.AttentionOdds: (OneLayerTransformerConfig, TiedAttentionConfig),
+    topic_blocks.PairAttention: (OneLayerTransformerConfig,),
+}
+"""The models that a probe fits; without an entry, Lu 2021's."""
+
+SIZE = 6
+"""Examples that a model is called on."""
 
 
 def small_task(kind: type) -> Any:
@@ -72,7 +144,32 @@ def small_task(kind: type) -> Any:
 
 
 def small_model(kind: type) -> tuple[Any, Any]:
-    return kind(), small_task(TASK_OF.get(kind, TopicSentences))
+    return kind(**MODEL_ARGUMENTS.get(kind, {})), small_task(TASK_OF.get(kind, TopicSentences))
+
+
+def floats_of(kind: type, prefix: str = "") -> list[str]:
+    """Dotted paths of the fields that are declared as floats, in order."""
+    hints, paths = get_type_hints(kind), []
+    for field in dataclasses.fields(kind):
+        hint = hints[field.name]
+        if hint is float:
+            paths.append(prefix + field.name)
+        elif dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            paths += floats_of(hint, f"{prefix}{field.name}.")
+    return paths
+
+
+def at_path(config: Any, path: str) -> Any:
+    return functools.reduce(getattr, path.split("."), config)
+
+
+def sizes(batch: Any) -> set[int]:
+    """First sizes of all arrays of a batch."""
+    return {leaf.shape[0] for leaf in jax.tree.leaves(batch)}
+
+
+def same(first: Any, second: Any) -> bool:
+    return all(np.array_equal(*leaves) for leaves in zip(*map(jax.tree.leaves, (first, second)), strict=True))
 
 
 def in_a_hurry(function: Any) -> Any:
@@ -82,10 +179,10 @@ def in_a_hurry(function: Any) -> Any:
 
 
 @functools.cache
-def built(kind: type) -> tuple[Any, Batch]:
-    """A model of that kind and some sentences for it."""
+def built(kind: type) -> tuple[Any, Any]:
+    """A model of that kind and some examples for it."""
     config, task = small_model(kind)
-    return in_a_hurry(lambda key: (config.build(task, key), task.sample(key, 6)))(jax.random.key(0))
+    return in_a_hurry(lambda key: (config.build(task, key), task.sample(key, SIZE)))(jax.random.key(0))
 
 
 called = in_a_hurry(lambda model, batch: model(batch))
@@ -107,7 +204,7 @@ def helped(kind: type) -> None:
             assert told, f"{kind.__name__}.{node.target.id} has no help"
             text = following.value.value  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
             assert isinstance(text, str)
-            assert text.endswith("."), text
+            assert text.endswith((".", ".)")), text
 
 
 def test_something_of_every_kind_is_found():
@@ -121,7 +218,7 @@ def test_a_module_says_what_it_is(module):
     assert module.__doc__
     assert len(module.__doc__.strip().splitlines()[0]) > 20
     if module.__name__.startswith(("saccade.theory.", "saccade.studies.", "saccade.tasks.")):
-        assert re.search(r"Lu, Mao & Nayak \(?2021", module.__doc__), "the docstring names no paper"
+        assert any(re.search(paper, module.__doc__) for paper in PAPERS.values()), "the docstring names no paper"
 
 
 # -- tasks ----------------------------------------------------------------------------------------------------------
@@ -135,33 +232,87 @@ def test_a_task_is_a_frozen_config_with_help(kind):
     assert re.search(r"^ {4}\[", importlib.import_module(kind.__module__).__doc__ or "", re.MULTILINE), "no example is drawn"
 
 
+@functools.cache
+def drawing(kind: type) -> Any:
+    task = small_task(kind)
+    return in_a_hurry(lambda key: task.sample(key, task.train_size))
+
+
+def drawn(kind: type, seed: int = 0) -> Any:
+    """A training set of that kind."""
+    return drawing(kind)(jax.random.key(seed))
+
+
 @named(TASKS)
 def test_a_task_draws_what_its_key_says(kind):
     task = small_task(kind)
-    draw = in_a_hurry(lambda key: task.sample(key, task.train_size))
-    batch, again, other = (draw(jax.random.key(seed)) for seed in (0, 0, 1))
-    assert batch.words.shape[0] == batch.labels.shape[0] == task.train_size
+    batch, again, other = (drawn(kind, seed) for seed in (0, 0, 1))
+    assert isinstance(batch, AbstractBatch)
+    assert same(batch, again)
+    assert same(batch, other) == (kind in EXACT)
+    assert sizes(batch) == {task.train_size}, "the examples do not come first"
+    assert {leaf.dtype for leaf in jax.tree.leaves(batch)} <= {jnp.dtype(name) for name in ("int32", "float32", "bool")}
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(batch))
+
+
+@named(TASKS)
+def test_a_task_draws_as_many_examples_as_it_is_asked_for(kind):
+    task = small_task(kind)
+    few = jax.eval_shape(lambda key: task.sample(key, 3), jax.random.key(0))
+    assert sizes(few) == {task.train_size if kind in EXACT else 3}
+    assert task.train_size == task.test_size or kind not in EXACT
+
+
+@named(TASKS)
+def test_some_examples_of_a_batch_are_those_examples(kind):
+    batch = drawn(kind)
+    chosen = batch.examples(jnp.asarray([2, 0]))
+    assert type(chosen) is type(batch)
+    assert sizes(chosen) == {2}
+    assert same(chosen, jax.tree.map(lambda leaf: leaf[np.asarray([2, 0])], batch))
+
+
+WITH_WORDS = [kind for kind in TASKS if hasattr(kind, "vocabulary_size") and kind not in EXACT]
+
+
+@named(WITH_WORDS)
+def test_words_labels_and_mask_fit_each_other(kind):
+    task, batch = small_task(kind), drawn(kind)
     assert batch.words.dtype == batch.labels.dtype == jnp.int32
     assert batch.words.min() >= 0
     assert batch.words.max() < task.vocabulary_size
     assert batch.labels.min() >= 0
-    assert batch.labels.max() < task.labels
     assert batch.mask is None or batch.mask.shape == batch.words.shape
-    assert np.array_equal(batch.words, again.words)
-    assert np.array_equal(batch.labels, again.labels)
-    assert not np.array_equal(batch.words, other.words)
-    assert len(task.topic_of_item) == len(task.topic_items)
-    assert set(task.topic_of_item) == set(range(task.labels))
+    if hasattr(task, "topic_items"):  # one label a sentence
+        assert batch.labels.shape == (task.train_size,)
+        assert batch.labels.max() < task.labels
+        assert len(task.topic_of_item) == len(task.topic_items)
+        assert set(task.topic_of_item) == set(range(task.labels))
+    else:  # one label a position
+        assert batch.labels.shape == batch.words.shape == batch.selected.shape
+        assert batch.labels.max() < task.vocabulary_size
+        assert np.array_equal(batch.words[~batch.selected], batch.labels[~batch.selected]), "only selected words are changed"
+        assert batch.mask is None or not np.any(batch.selected & ~batch.mask), "padding is selected"
+        assert len(task.topic_of_id) == task.vocabulary_size
+        assert set(task.topic_of_id) == {-1, *range(task.topics)}
+
+
+@named([kind for kind in TASKS if hasattr(kind, "topic_of_id")])
+def test_ids_have_topics_in_a_small_task_too(kind):
+    task = small_task(kind)
+    assert len(task.topic_of_id) == task.vocabulary_size
+    assert task.topic_of_id[task.hidden_id] == -1
+    assert set(task.topic_of_id) == {-1, *range(task.topics)}
 
 
 @named(TASKS)
 def test_a_task_describes_itself_and_its_floats_can_be_swept(kind):
     task = small_task(kind)
     assert json.loads(json.dumps(describe(task)))["class"].endswith(kind.__name__)
-    floats = [name for name, hint in get_type_hints(kind).items() if hint is float]
+    floats = floats_of(kind)
     assert sweepable(task) == floats
-    for name in floats:
-        assert isinstance(getattr(with_sweep(task, name, [getattr(task, name)]), name), Swept)
+    for path in floats:
+        assert isinstance(at_path(with_sweep(task, path, [at_path(task, path)]), path), Swept)
 
 
 # -- models ---------------------------------------------------------------------------------------------------------
@@ -174,8 +325,31 @@ def test_a_model_config_is_frozen_with_help_and_its_floats_can_be_swept(kind):
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(config, field, None)
     helped(kind)
-    json.dumps(describe(config))
-    assert sweepable(config) == [name for name, hint in get_type_hints(kind).items() if hint is float]
+    assert json.loads(json.dumps(describe(config)))["class"].endswith(kind.__name__)
+    assert sweepable(config) == floats_of(kind)
+
+
+STEPPERS = [kind for kind in vars(optimiser).values() if inspect.isclass(kind) and issubclass(kind, AbstractStepper)]
+FUNCTIONS = [
+    (kind, field.name) for kind in (*MODELS, *STEPPERS) for field in dataclasses.fields(kind) if "Callable" in str(field.type)
+]
+"""Fields of configs that hold a function."""
+
+
+@pytest.mark.parametrize(("kind", "field"), FUNCTIONS, ids=lambda value: value if isinstance(value, str) else value.__name__)
+def test_a_function_in_a_config_is_told_apart_from_another(kind, field):
+    """Equal descriptions mean equal digests: the cache would answer one with the other."""
+    arguments = MODEL_ARGUMENTS.get(kind, {})
+    functions = (least_norm_values, decayed_values) if field == "values" else (value_curvature, uniform_curvature)
+    described = [json.loads(json.dumps(describe(kind(**arguments | {field: function})))) for function in functions]
+    for function, plain in zip(functions, described, strict=True):
+        assert plain[field] == {"function": f"{function.__module__}.{function.__name__}"}
+    assert described[0] != described[1]
+
+
+def test_fields_that_hold_functions_are_found():
+    assert {(OneLayerTransformerConfig, "values"), (TiedAttentionConfig, "values")} < set(FUNCTIONS)
+    assert {kind for kind, field in FUNCTIONS if field == "curvature"} == set(STEPPERS)
 
 
 @named(MODELS)
@@ -187,59 +361,100 @@ def test_a_model_gives_logits_and_attention(kind, with_index):
         members = config.prepare(task, jax.tree.map(lambda leaf: leaf[None], batch))
         batch = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), members)
     output = called(model, batch)
-    assert output.logits.shape == (6, task.labels)
+    examples = 4 if type(task) in EXACT else SIZE
+    assert output.logits.shape[0] == output.attention.shape[0] == examples
+    assert kind not in OUTPUTS or output.logits.shape[1:] == OUTPUTS[kind](task)
     assert np.all(np.isfinite(output.logits))
-    np.testing.assert_allclose(np.sum(output.attention, axis=1), 1, rtol=1e-6)  # float32
+    assert np.ptp(output.logits) > 0
+    assert np.all(output.attention >= 0)
+    np.testing.assert_allclose(np.sum(output.attention, axis=-1), 1, rtol=1e-6)  # float32
     assert jax.tree.structure(model.trainable()) == jax.tree.structure(model)
     assert any(jax.tree.leaves(model.trainable()))
 
 
 @named(MODELS)
+def test_a_model_learns_from_its_loss_and_its_penalty_is_a_number(kind):
+    model, batch = built(kind)
+    loss = LOSS_OF.get(kind, cross_entropy)
+    moving, still = eqx.partition(model, model.trainable())
+    value, gradient = in_a_hurry(jax.value_and_grad(lambda part: loss(eqx.combine(part, still), batch)))(moving)
+    leaves = jax.tree.leaves(gradient)
+    assert np.isfinite(value)
+    assert all(np.all(np.isfinite(leaf)) for leaf in leaves)
+    assert any(np.any(leaf != 0) for leaf in leaves), "nothing is to be learned"
+    assert jnp.shape(model.penalty()) == ()
+    assert np.isfinite(model.penalty())
+
+
+def batch_of(kind: type) -> Any:
+    """What the task of a model draws, in shapes alone."""
+    _, task = small_model(kind)
+    return jax.eval_shape(lambda key: task.sample(key, SIZE), jax.random.key(0))
+
+
+@named([kind for kind in MODELS if hasattr(batch_of(kind), "mask")])
 def test_a_model_gives_padding_no_attention(kind):
     model, batch = built(kind)
     positions = batch.words.shape[1]
-    mask = jnp.asarray(np.tile(np.arange(positions) < positions - 1, (6, 1)))
-    attention = np.asarray(called(model, Batch(batch.words, batch.labels, mask)).attention)
-    np.testing.assert_allclose(attention.sum(axis=1), 1, rtol=1e-6)  # float32
-    assert np.all(attention[:, -1] == 0)
+    last = jnp.asarray(np.tile(np.arange(positions) < positions - 1, (SIZE, 1)))
+    for mask in (last,) if batch.mask is None else (last, batch.mask):
+        attention = np.asarray(called(model, dataclasses.replace(batch, mask=mask)).attention)
+        np.testing.assert_allclose(attention.sum(axis=-1), 1, rtol=1e-6)  # float32
+        # An item of several words (a pair, of which there is one fewer) is padding where its last word is.
+        items = np.asarray(mask)[:, -attention.shape[-1] :]
+        assert not items.all()
+        assert np.all(np.moveaxis(attention, -1, 1)[~items] == 0)
 
 
 # -- probes ---------------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def arguments(kind: type) -> dict[str, Any]:
-    return {"score_edges": (-1.0, 0.0, 1.0, 2.0), "norm_edges": (0.0, 0.1, 1.0)} if kind is Distributions else {}
+PROBE_ARGUMENTS: dict[type, dict[str, Any]] = {
+    Distributions: {"score_edges": (-1.0, 0.0, 1.0, 2.0), "norm_edges": (0.0, 0.1, 1.0)},
+    topic_blocks.PairAttention: {"documents": 4, "positions": 5},
+}
+
+
+def small_probe(kind: type) -> Any:
+    return kind(**PROBE_ARGUMENTS.get(kind, {}))
+
+
+def models_of(kind: type) -> tuple[type, ...]:
+    return MODELS_OF.get(kind, (AttentionClassifierConfig,))
+
+
+FITTING = [(probe, model) for probe in PROBES for model in models_of(probe)]
 
 
 @functools.cache
-def moment_parts() -> tuple[Any, ...]:
-    config, task = small_model(AttentionClassifierConfig)
-    model, batch = built(AttentionClassifierConfig)
-    return task, model, batch, batch, cross_entropy, functools.partial(config.build, task, jax.random.key(0))
+def moment_parts(kind: type) -> tuple[Any, ...]:
+    config, task = small_model(kind)
+    model, batch = built(kind)
+    return task, model, batch, batch, LOSS_OF.get(kind, cross_entropy), functools.partial(config.build, task, jax.random.key(0))
 
 
 @functools.cache
-def measured() -> tuple[dict[str, Any], dict[str, Any]]:
-    """What every probe gives, by its name, measured twice."""
-    task, model, *rest = moment_parts()
-    probes = [kind(**arguments(kind)) for kind in PROBES]
+def measured(kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What every probe that fits a model gives, by its name, measured twice."""
+    task, model, *rest = moment_parts(kind)
+    probes = [small_probe(probe) for probe, fits in FITTING if fits is kind]
     measure = in_a_hurry(lambda model: {type(probe).__name__: probe(Moment(task, model, *rest)) for probe in probes})
     return measure(model), measure(model)
 
 
-@named(PROBES)
-def test_a_probe_measures_what_it_declares_and_nothing_else(kind):
-    first, second = (values[kind.__name__] for values in measured())
+@pytest.mark.parametrize(("kind", "model"), FITTING, ids=lambda kind: kind.__name__)
+def test_a_probe_measures_what_it_declares_and_nothing_else(kind, model):
+    first, second = (values[kind.__name__] for values in measured(model))
     assert set(first) == set(kind.variables)
-    probe = kind(**arguments(kind))
-    coordinates = {dim: len(values) for dim, values in probe.coordinates(moment_parts()[0]).values()}
+    probe = small_probe(kind)
+    coordinates = {dim: len(values) for dim, values in probe.coordinates(moment_parts(model)[0]).values()}
     for name, variable in kind.variables.items():
         assert len(variable.description) > 5
         assert variable.description == variable.description.strip()
         assert first[name].shape == tuple(coordinates[dim] for dim in variable.dims), name
         assert np.array_equal(first[name], second[name]), f"{name} is not a pure function of the moment"
         assert jnp.issubdtype(first[name].dtype, jnp.floating)
+        assert np.all(np.isfinite(first[name])), name
     json.dumps(describe(probe))
 
 
@@ -255,7 +470,8 @@ def test_no_two_probes_call_different_things_by_one_name():
 @named(THEORIES)
 def test_a_theory_states_itself_and_predicts_what_probes_measure(kind):
     assert kind.statement
-    assert re.search(r"Lu 2021, (theorem|lemma|corollary) \d", kind.source)
+    places = r"Lu 2021, (theorem|lemma|corollary) \d|Li 2023, (stage|main result) \d|Song 2024, theorem \d"
+    assert re.search(places, kind.source)
     measured = {name for probe in PROBES for name in probe.variables} | set(ALWAYS)
     assert kind.predicts
     assert set(kind.predicts) <= measured
@@ -278,7 +494,9 @@ def test_a_study_is_whole(study):
     assert module.STUDY is study
     assert {"quick", "paper"} <= set(study.presets)
     assert study.title
-    assert re.search(r"\d{4}", study.paper)
+    (paper,) = (name for name, pattern in PAPERS.items() if re.search(pattern, study.paper))
+    assert re.search(PAPERS[paper], module.__doc__ or ""), "the docstring names another paper"
+    assert study.precision in ("float32", "float64")
     helped(module.Config)
     for preset in study.presets.values():
         assert isinstance(preset, module.Config)
@@ -292,6 +510,7 @@ def test_a_study_claims_with_source_bounds_and_reasons(study):
         assert re.fullmatch(r"[A-D]-\d+[a-z]?", claim.id)
         for text in (claim.statement, claim.source, claim.tolerance, claim.paper, claim.prediction):
             assert text.strip(), claim.id
+        assert re.search("|".join((*PAPERS, "^derived", "^beyond")), claim.source), claim.id
         assert claim.expected == "holds" or len(claim.reason) > 20
         assert claim.checks
         for check in claim.checks:
@@ -314,7 +533,11 @@ def test_quick_asks_for_enough_seeds_to_judge(study):
         assert max(check.seeds for check in claim.checks) <= study.config("quick").seeds, claim.id
 
 
-def test_every_claim_of_the_paper_is_there_once():
+@pytest.mark.parametrize(("letter", "last", "paper"), [("A", 14, "Lu 2021"), ("B", 12, "Li 2023"), ("D", 8, "Song 2024")])
+def test_every_claim_of_a_paper_is_there_once(letter, last, paper):
     ids = [claim.id for study in STUDIES for claim in study.claims]
     assert len(set(ids)) == len(ids)
-    assert {f"A-{number}" for number in range(1, 15)} <= set(ids)
+    assert {f"{letter}-{number}" for number in range(1, last + 1)} <= set(ids)
+    owners = {study.paper for study in STUDIES for claim in study.claims if claim.id.startswith(f"{letter}-")}
+    assert len(owners) == 1, "claims of one letter are about one paper"
+    assert re.search(PAPERS[paper], owners.pop())

@@ -324,3 +324,22 @@ def test_plain_judgement_is_json_without_nan(record: Record):
     finding = judgement.findings[0]
     assert plain["findings"][0]["value"] == (None if math.isnan(finding.value) else finding.value)
     assert len(plain["cells"]) == len(judgement.cells)
+
+
+def test_members_that_diverged_elsewhere_do_not_count():
+    """An arm's own sweep: a check about one value is blind to a member that was lost at another."""
+    lost = xr.DataArray([[-1, -1, -1], [5, -1, -1]], dims=("rate", "seed"), coords={"rate": [0.1, 1.0], "seed": [0, 1, 2]})
+    values = xr.DataArray(np.zeros((2, 3, 1)), dims=("rate", "seed", "step"), coords={**lost.coords, "step": [0]})
+    arm = Arm(xr.Dataset({"loss": values, "diverged_at": lost}), xr.Dataset(), xr.Dataset())
+    record = Record("study", "custom", {}, {"swept_1": arm}, {}, "cpu", "float32", 0.0)
+
+    def at(rate: float, arms: tuple[str, ...] = ("swept_*",)) -> str:
+        check = Check(
+            "loss", lambda one: one.arm("swept_1").end["loss"].sel(rate=rate, drop=True), "<=", 0.0, arms, every_seed=True,
+            where={"rate": rate},
+        )  # fmt: skip
+        return Claim("A-1", "a statement", "a source", (check,), "none").judge(record).verdict
+
+    assert at(0.1) == "holds"
+    assert at(1.0) == "fails"
+    assert at(0.1, ("other_*",)) == "undetermined"

@@ -11,7 +11,19 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
-from word_table import TASK, NumberedExamples, Table, TestWords, WordTable, WordTableConfig, squares, visits
+from word_table import (
+    TASK,
+    NumberedExamples,
+    NumberedNumbers,
+    Table,
+    TestWords,
+    WordTable,
+    WordTableConfig,
+    example_curvature,
+    matched_visits,
+    squares,
+    visits,
+)
 
 from saccade.core.engine import PURPOSES, cross_entropy, purpose_key, training_set
 from saccade.core.errors import ConfigError, FileError, InterruptedTrainingError
@@ -140,6 +152,15 @@ def test_snapshots_are_taken_at_the_first_and_the_last_step(lab: Lab, plain: Tra
     np.testing.assert_array_equal(training.snapshot["table"], plain.trajectory["table"].sel(step=[0, 60]))
 
 
+def test_training_without_snapshots_has_the_loss_at_both_ends_and_nothing_else(lab: Lab, plain: Training):
+    assert set(plain.snapshot.data_vars) == {"loss", "diverged_at"}
+    np.testing.assert_array_equal(plain.snapshot["step"], [0, 60])
+    assert same_bits(plain.snapshot, plain.trajectory[["loss", "diverged_at"]].sel(step=[0, 60]))
+    nothing = train(lab, 0).snapshot
+    assert set(nothing.data_vars) == {"loss", "diverged_at"}
+    np.testing.assert_array_equal(nothing["step"], [0])
+
+
 @pytest.mark.parametrize("steps", [-1, 2.5, "many"])
 def test_impossible_step_count_is_refused(lab: Lab, steps):
     with pytest.raises(ConfigError, match=r"steps: got .* allowed: a whole number, at least 0"):
@@ -207,6 +228,16 @@ def test_minibatches_that_do_not_divide_the_examples_visit_none_twice_an_epoch(l
     count = training.trajectory["table"].squeeze("label").diff("step").round()
     assert set(np.unique(count)) == {0, 1}
     assert np.all(count.sum("word") == 20)
+
+
+def test_minibatches_of_another_class_keep_their_examples_whole(lab: Lab):
+    training = train(
+        lab, 6, task=NumberedNumbers(), model=WordTableConfig(0.0), optimiser=GradientDescent(1.0), loss=matched_visits,
+        batch_size=8, record=Every(3),
+    )  # fmt: skip
+    count = training.trajectory["table"].squeeze("label")
+    for epoch in (0, 1, 2):
+        assert np.all(count.sel(step=3 * epoch) == epoch)
 
 
 def test_minibatch_training_is_deterministic(lab: Lab):
@@ -346,6 +377,8 @@ CHANGES = {
     "probes": {"probes": (Table(), TestWords())},
     "snapshots": {"snapshots": (Table(),)},
     "batch size": {"batch_size": 8},
+    "stream": {"batch_size": 8, "stream": True},
+    "curvature": {"optimiser": GradientDescent(0.5, curvature=example_curvature)},
     "loss": {"loss": squares},
     "rate": {"optimiser": GradientDescent(0.25)},
     "momentum": {"optimiser": GradientDescent(0.5, 0.1)},

@@ -157,6 +157,25 @@ def test_compact_record_of_float64_keeps_its_large_numbers():
     np.testing.assert_allclose(one_variable(values).compact().arm("a").trajectory["x"], values, rtol=2**-14)
 
 
+def significant_bits(values: np.ndarray) -> int:
+    """Fewest binary digits that hold every number."""
+    mantissa = np.frexp(values.astype(float))[0]
+    return next(bits for bits in range(60) if np.all(mantissa * 2.0**bits == np.round(mantissa * 2.0**bits)))
+
+
+@pytest.mark.parametrize(("precision", "bits"), [("float32", (14, 14)), ("float64", (44, 14))])
+def test_compact_keeps_as_many_bits_as_the_precision_of_record_and_variable_has(precision: str, bits: tuple[int, int]):
+    numbers = np.random.default_rng(6).random(200)
+    dataset = xr.Dataset({"double": ("step", numbers), "single": ("step", numbers.astype(np.float32))})
+    whole = Record("sen", "quick", {}, {"a": Arm(dataset, dataset, dataset)}, {}, "CPU", precision, 1.0)
+    for part in ("trajectory", "snapshot", "prediction"):
+        rounded = getattr(whole.compact().arm("a"), part)
+        assert (significant_bits(rounded["double"].values), significant_bits(rounded["single"].values)) == bits
+        assert (rounded["double"].dtype, rounded["single"].dtype) == (np.float64, np.float32)
+        np.testing.assert_allclose(rounded["double"], numbers, rtol=2.0 ** -bits[0])
+    assert significant_bits(whole.compact(8).arm("a").trajectory["double"].values) == 8, "asked for, whatever the precision"
+
+
 def test_compact_record_is_smaller_on_disk(record: Record, saved: Path, tmp_path: Path):
     record.compact(8).save(tmp_path / "compact.nc")
     assert (tmp_path / "compact.nc").stat().st_size < 0.7 * saved.stat().st_size

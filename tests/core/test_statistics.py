@@ -1,4 +1,4 @@
-"""Intervals over seeds and rank correlations, against SciPy and closed forms."""
+"""Intervals over seeds, rank correlations and exponents of power laws, against SciPy and closed forms."""
 
 import math
 
@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from saccade.core.statistics import LEVEL, bootstrap_interval, rank_correlation
+from saccade.core.statistics import LEVEL, RESAMPLES, bootstrap_interval, log_slope, rank_correlation
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12)
 
@@ -115,3 +115,62 @@ def test_rank_correlation_of_monotone_curves_is_one():
     step = xr.DataArray(np.arange(10.0), dims="step")
     assert float(rank_correlation(step, 2**step, "step")) == pytest.approx(1)
     assert float(rank_correlation(step, -(step**3), "step")) == pytest.approx(-1)
+
+
+# -- exponents ------------------------------------------------------------------------------------------------------
+
+
+def along(values, dim: str = "scale") -> xr.DataArray:
+    return xr.DataArray(np.asarray(values, float), dims=dim)
+
+
+@settings(max_examples=60, deadline=None)
+@given(exponent=st.floats(-4, 4), factor=st.floats(1e-6, 1e6), points=st.integers(2, 8))
+def test_exponent_of_a_power_law_is_found_exactly(exponent: float, factor: float, points: int):
+    x = along(np.geomspace(1e-3, 10, points))
+    # Rounding of the logarithms, over a spread of at least four decades.
+    assert float(log_slope(x, factor * x**exponent, "scale")) == pytest.approx(exponent, abs=1e-12 * (1 + abs(np.log(factor))))
+
+
+def test_exponent_is_that_of_least_squares():
+    random = np.random.default_rng(5)
+    x, y = random.uniform(0.1, 10, 20), random.uniform(0.1, 10, 20)
+    expected = stats.linregress(np.log(x), np.log(y))
+    assert float(log_slope(along(x), along(y), "scale")) == pytest.approx(np.asarray(expected)[0], rel=1e-10)
+
+
+@pytest.mark.parametrize("missing", [np.nan, 0.0, -2.0])
+def test_numbers_without_a_logarithm_are_left_out_of_the_exponent(missing: float):
+    x = along([0.1, 1.0, 10.0, 100.0])
+    y = 3 * x**2
+    y[2] = missing
+    assert float(log_slope(x, y, "scale")) == pytest.approx(2)
+    broken = y.copy()
+    broken[3] = 1.0
+    assert float(log_slope(x, broken, "scale")) < 1
+
+
+def test_members_without_enough_numbers_have_no_exponent():
+    """A line needs two points: none, or one, gives NaN and no warning; other members are not touched."""
+    x = along([0.1, 1.0, 10.0])
+    y = xr.DataArray([[1.0, 10.0, 100.0], [np.nan] * 3, [np.nan, 2.0, np.nan]], dims=("seed", "scale"))
+    found = log_slope(x, y, "scale")
+    assert found.dims == ("seed",)
+    np.testing.assert_allclose(found, [1, np.nan, np.nan])
+
+
+def test_exponents_run_along_one_dim():
+    x = along([1.0, 2.0, 4.0])
+    y = xr.DataArray(np.stack([x.values, x.values**2, x.values**-1])[None], dims=("seed", "part", "scale"))
+    np.testing.assert_allclose(log_slope(x, y, "scale"), [[1, 2, -1]])
+
+
+@pytest.mark.parametrize("size", [2, 5, 10, 30])
+def test_the_interval_is_that_of_scipy(size):
+    from scipy import stats
+
+    values = np.random.default_rng(size).normal(size=size)
+    theirs = stats.bootstrap(
+        (values,), np.mean, n_resamples=RESAMPLES, confidence_level=LEVEL, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    np.testing.assert_allclose(bootstrap_interval(values), (theirs.low, theirs.high), rtol=1e-12)

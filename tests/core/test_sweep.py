@@ -4,6 +4,7 @@ import dataclasses
 import math
 import operator
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from saccade.core.optimiser import GradientDescent, GradientFlow
 from saccade.core.sweep import (
     Swept,
     map_swept,
+    over_sweeps,
     require,
     require_count,
     require_positive,
@@ -180,3 +182,43 @@ def test_with_overrides_names_what_is_allowed():
     assert with_overrides(Outer(), {"rate": 0.3}) == Outer(0.3)
     with pytest.raises(ConfigError, match="speed: no such field, allowed: rate, name, flag, inner"):
         with_overrides(Outer(), {"speed": 1})
+
+
+# -- functions of swept configs -------------------------------------------------------------------------------------
+
+
+def test_a_function_of_plain_configs_is_a_number():
+    found = over_sweeps(lambda config: config.rate * config.inner.width, Outer(0.5))
+    assert found.dims == ()
+    assert float(found) == 1.0
+
+
+def test_a_function_is_taken_for_every_value_of_every_sweep():
+    config = with_sweep(with_sweep(Outer(), "rate", (0.1, 0.2, 0.3)), "inner.width", (2, 1))
+    found = over_sweeps(lambda one: 10 * one.rate + one.inner.width, config)
+    assert found.dims == ("rate", "inner.width")
+    np.testing.assert_array_equal(found["rate"], [0.1, 0.2, 0.3])
+    np.testing.assert_array_equal(found["inner.width"], [2, 1])
+    np.testing.assert_allclose(found, np.add.outer([1, 2, 3], [2, 1]))
+
+
+def test_one_sweep_in_two_configs_moves_as_one():
+    swept = Swept.over("variance", (1.0, 4.0))
+    found = over_sweeps(lambda first, second: first.width - second.width, Inner(swept), Inner(swept**0.5))  # pyright: ignore[reportArgumentType]
+    assert found.dims == ("variance",)
+    np.testing.assert_array_equal(found["variance"], [1, 4])
+    np.testing.assert_array_equal(found, [0, 2])
+
+
+def test_what_a_function_gives_itself_has_the_last_dims():
+    config = with_sweep(Inner(), "width", (1, 2, 3))
+    found = over_sweeps(lambda one: [one.width, one.width**2], config, dims=("power",))
+    assert found.dims == ("width", "power")
+    np.testing.assert_array_equal(found, [[1, 1], [2, 4], [3, 9]])
+    alone = over_sweeps(lambda one: np.full((2, 3), one.width), Inner(), dims=("row", "column"))
+    assert (alone.dims, alone.shape) == (("row", "column"), (2, 3))
+
+
+def test_two_grids_of_one_name_have_no_common_function():
+    with pytest.raises(ConfigError, match="two different grids"):
+        over_sweeps(lambda first, second: 0.0, Swept.over("rate", (1, 2)), Swept.over("rate", (1, 3)))

@@ -8,9 +8,19 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from saccade.core.interfaces import AbstractModel, AbstractModelConfig, AbstractProbe, AbstractTask, Batch, Moment, Output, Variable
+from saccade.core.interfaces import (
+    AbstractBatch,
+    AbstractModel,
+    AbstractModelConfig,
+    AbstractProbe,
+    AbstractTask,
+    Batch,
+    Moment,
+    Output,
+    Variable,
+)
 from saccade.tasks.topic_sentences import TopicSentences
 
 TASK = TopicSentences(topics=2, words_per_topic=1, filler_size=3, dictionary_size=12, train_size=24, test_size=8)
@@ -84,3 +94,114 @@ def squares(model: WordTable, batch: Batch) -> Float[Array, ""]:
     """Half the squared norm of the table: a step at rate r multiplies the table by 1 - r."""
     del batch
     return jnp.sum(model.table**2) / 2
+
+
+@dataclasses.dataclass(frozen=True)
+class DrawnNumbers(AbstractTask):
+    """Sentences of one word, drawn from a dictionary so large that two draws are hardly ever the same."""
+
+    train_size: int = 24
+    test_size: int = 8
+
+    vocabulary_size: ClassVar = 4000
+    labels: ClassVar = 2
+
+    def sample(self, key: PRNGKeyArray, size: int) -> Batch:
+        return Batch(jax.random.randint(key, (size, 1), 0, self.vocabulary_size, jnp.int32), jnp.zeros(size, jnp.int32))
+
+
+class Numbers(AbstractBatch):
+    """Examples of another class than sentences: example i has the word i, and 3 i as its number."""
+
+    word: Int[Array, "*member example"]
+    number: Float[Array, "*member example one"]
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberedNumbers(AbstractTask):
+    """Like `NumberedExamples`, in batches of `Numbers`."""
+
+    train_size: int = 24
+    test_size: int = 8
+
+    vocabulary_size: ClassVar = 24
+    labels: ClassVar = 1
+
+    def sample(self, key: PRNGKeyArray, size: int) -> Numbers:
+        del key
+        word = jnp.arange(size, dtype=jnp.int32)
+        return Numbers(word, 3.0 * word[:, None])
+
+
+def matched_visits(model: WordTable, batch: Numbers) -> Float[Array, ""]:
+    """Counts like `visits`, but only examples whose number still belongs to their word."""
+    return -jnp.sum(jnp.where(batch.number[:, 0] == 3 * batch.word, model.table[batch.word, 0], 0.0))
+
+
+def label_visits(model: WordTable, batch: Batch) -> Float[Array, ""]:
+    """Counts words by label: one step at rate 1 adds 1 at (word, label) for every example in the batch."""
+    return -jnp.sum(model.table[batch.words[:, 0], batch.labels])
+
+
+@dataclasses.dataclass(frozen=True)
+class TaughtConfig(WordTableConfig):
+    """Labels are those of the member's own start, turned round where a teacher says so."""
+
+    def relabelled(self, task: Any, start: Any, batch: Any, key: PRNGKeyArray) -> Any:
+        turned = jax.random.bernoulli(key, 0.5, (task.vocabulary_size,))
+        labels = jnp.argmax(start.table, axis=1) ^ turned
+        return Batch(batch.words, labels[batch.words[:, 0]].astype(jnp.int32), batch.mask)
+
+
+class RidgedTable(WordTable):
+    """A table that is pulled to 0."""
+
+    strength: Float[Array, ""]
+
+    def penalty(self) -> Float[Array, ""]:
+        return self.strength * jnp.sum(self.table**2) / 2
+
+    def trainable(self) -> Any:
+        return RidgedTable(True, False)  # pyright: ignore[reportArgumentType] (booleans stand for the arrays)
+
+
+@dataclasses.dataclass(frozen=True)
+class RidgedConfig(WordTableConfig):
+    strength: float = 0.2
+
+    def build(self, task: Any, key: PRNGKeyArray) -> RidgedTable:
+        return RidgedTable(super().build(task, key).table, jnp.asarray(self.strength))
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradient(AbstractProbe):
+    """The gradient of the table."""
+
+    variables: ClassVar = {"gradient": Variable(("word", "label"), "gradient of the training loss in the table")}
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        return {"gradient": moment.gradient.table}
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels(AbstractProbe):
+    """Words and labels of both sets, as the probe sees them."""
+
+    variables: ClassVar = {
+        "train_label": Variable(("train_example",), "labels of the training set"),
+        "test_label": Variable(("test_example",), "labels of the test set"),
+    }
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        return {"train_label": moment.train.labels.astype(float), "test_label": moment.test.labels.astype(float)}
+
+
+def example_curvature(model: WordTable, batch: Batch) -> Float[Array, ""]:
+    """Some number above 1 that depends on the start and on the data."""
+    return 2 + jnp.mean(model.table**2) + jnp.mean(batch.words.astype(model.table.dtype))
+
+
+def nothing(model: WordTable, batch: Batch) -> Float[Array, ""]:
+    """A loss that is 0: what moves is moved by a penalty."""
+    del batch
+    return 0 * jnp.sum(model.table)

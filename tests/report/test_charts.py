@@ -89,6 +89,43 @@ def test_heat_map_has_its_numbers_and_says_where_there_are_none(figures):
     assert math.isclose(sum(text not in ("n/a", "0") for text in found), 22)
 
 
+def test_heat_map_names_its_rows_and_columns():
+    values = np.arange(6.0).reshape(3, 2)
+    pairs, optimisers = ["same word", "same topic"], ["Adam 0.003", "Adam 0.01", "SGD, slow"]
+    cells = HeatMap("attention", np.array(pairs), np.array(optimisers), values)
+    specification = chart(Figure("table", "A table", "", (Panel("p", "pair", "optimiser", (cells,)),)))
+    drawn = layers(specification)
+    assert drawn[0]["encoding"]["x"]["scale"]["domain"] == pairs
+    assert drawn[0]["encoding"]["y"]["scale"]["domain"] == optimisers[::-1], "the first row is the lowest"
+    found = {(row["y"], row["x"]): row["t"] for layer in drawn if mark(layer) == "text" for row in rows(layer)}
+    expected = {(optimisers[row], pairs[column]): f"{values[row, column]:g}" for row in range(3) for column in range(2)}
+    assert found == expected
+    svg = vl_convert.vegalite_to_svg(specification)
+    assert all(name in svg for name in (*pairs, *optimisers))
+
+
+@pytest.mark.parametrize(("shape", "dense"), [((11, 11), False), ((12, 3), True), ((3, 12), True), ((41, 41), True)])
+def test_dense_heat_map_has_no_numbers_and_few_ticks(shape, dense):
+    high, wide = shape
+    values = np.arange(float(high * wide)).reshape(shape)
+    values[1, 1] = np.nan
+    cells = HeatMap("v", np.arange(wide), np.arange(high), values)
+    specification = chart(Figure("cells", "Cells", "", (Panel("p", "x", "y", (cells,)),)))
+    drawn = layers(specification)
+    texts = [row for layer in drawn if mark(layer) == "text" for row in rows(layer)]
+    assert len(texts) == (0 if dense else high * wide)
+    rectangles = [row for layer in drawn if mark(layer) == "rect" for row in rows(layer)]
+    assert len(rectangles) == high * wide, "every cell is there, the missing one in a layer of its own"
+    for axis, count in (("x", wide), ("y", high)):
+        encoding = drawn[0]["encoding"][axis]
+        names = [str(place) for place in range(count)]
+        assert sorted(encoding["scale"]["domain"], key=int) == names
+        shown = encoding["axis"]["values"]
+        assert set(shown) <= set(names)
+        assert shown == names if count <= 11 else 5 <= len(shown) <= 11
+    assert "<svg" in vl_convert.vegalite_to_svg(specification)
+
+
 def test_panels_wrap_to_the_width_of_the_page(figures):
     def width_of(count: int) -> float:
         svg = vl_convert.vegalite_to_svg(chart(Figure("f", "t", "", (figures[0].panels[0],) * count)))

@@ -3,6 +3,7 @@
 import dataclasses
 
 import matplotlib
+import matplotlib.colors
 import numpy as np
 import pytest
 
@@ -88,6 +89,46 @@ def test_heat_map_prints_every_number_and_marks_the_missing(figures):
     assert "10" in texts
     assert len(axes.patches) == 2, "the missing cell and the one that a logarithm does not have"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0.01", "0.03", "0.1", "0.3", "1", "3"]
+
+
+def test_heat_map_names_its_rows_and_columns():
+    values = np.arange(6.0).reshape(3, 2)
+    cells = HeatMap("attention", np.array(["same word", "same topic"]), np.array(["Adam 0.003", "Adam $", "SGD 0.01"]), values)
+    axes = drawing._drawn(Figure("table", "A table", "", (Panel("p", "pair", "optimiser", (cells,)),))).axes[0]
+    shown = [
+        [label.get_text().replace("\\$", "$") for label in labels] for labels in (axes.get_xticklabels(), axes.get_yticklabels())
+    ]
+    assert [text.replace("\n", " ") for text in shown[0]] == ["same word", "same topic"]
+    assert [text.replace("\n", " ") for text in shown[1]] == ["Adam 0.003", "Adam $", "SGD 0.01"]
+    placed = {tuple(round(place) for place in text.get_position()): text.get_text() for text in axes.texts}
+    assert placed == {(column, row): f"{values[row, column]:g}" for row in range(3) for column in range(2)}
+
+
+@pytest.mark.parametrize(("shape", "dense"), [((11, 11), False), ((12, 3), True), ((3, 12), True), ((41, 41), True)])
+def test_dense_heat_map_has_no_numbers_and_few_ticks(shape, dense, tmp_path):
+    rows, columns = shape
+    values = np.arange(float(rows * columns)).reshape(shape)
+    values[1, 1] = np.nan
+    figure = Figure("cells", "Cells", "", (Panel("p", "x", "y", (HeatMap("v", np.arange(columns), np.arange(rows), values),)),))
+    axes = drawing._drawn(figure).axes[0]
+    assert len(axes.texts) == (0 if dense else rows * columns)
+    for ticks, labels, count in (
+        (axes.get_xticks(), axes.get_xticklabels(), columns),
+        (axes.get_yticks(), axes.get_yticklabels(), rows),
+    ):
+        assert [int(label.get_text()) for label in labels] == list(ticks), "a label stands at another cell"
+        assert len(ticks) == count if count <= 11 else 5 <= len(ticks) <= 11
+    assert all(path.stat().st_size for path in save_figure(figure, tmp_path))
+
+
+def test_a_missing_cell_of_a_dense_heat_map_shows_its_own_colour():
+    values = np.full((12, 12), 1.0)
+    values[3, 4] = np.nan
+    cells = HeatMap("v", np.arange(12), np.arange(12), values)
+    axes = drawing._drawn(Figure("cells", "Cells", "", (Panel("p", "x", "y", (cells,)),))).axes[0]
+    assert matplotlib.colors.to_hex(axes.get_facecolor()).upper() == appearance.MISSING
+    empty = np.ma.getmaskarray(np.ma.asarray(axes.collections[0].get_array())).reshape(12, 12)
+    assert np.argwhere(empty).tolist() == [[3, 4]]
 
 
 @pytest.mark.parametrize("scale", ["linear", "log"])
