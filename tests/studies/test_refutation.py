@@ -426,7 +426,7 @@ ALONE: list[tuple[str, str, Edit]] = [
         ),
     ),
     ("topics_attention", "B-11", change("adam_dirichlet", "pair_attention", one_seed(no_preference), "snapshot")),
-    ("kernels_convergence", "D-1", change("gaussian_values_4", "loss", trained_on(at_coordinate("D", 32.0, lambda one: 1e3 * one)))),
+    ("kernels_convergence", "D-1", change("gaussian_values_4", "loss", trained_on(at_coordinate("D", 32.0, lambda x: 1e3 * x)))),
     ("kernels_convergence", "D-2", change("gaussian_values_1", "loss", at_coordinate("D", 4.0, lambda values: 1.01 * values))),
     ("kernels_stationary", "D-5", change("softmax_keys", "gradient_norm", one_seed(lambda values: values + 1e-9))),
     ("kernels_stationary", "D-6", change("gaussian_keys", "gradient_norm", steeper("key_scale", 1.0))),

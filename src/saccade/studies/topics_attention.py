@@ -388,8 +388,8 @@ STUDY = Study(
     title="Topic structure in trained transformers",
     paper="Li, Li & Risteski 2023",
     presets={
-        "quick": Config(topics=5, words_per_topic=5, topics_per_document=2, train_size=800, test_size=60, uniform_steps=300,
-                        steps=400),
+        "quick": Config(topics=5, words_per_topic=5, topics_per_document=2, train_size=400, test_size=40, uniform_steps=200,
+                        steps=300),
         "paper": Config(),
         "code": Config(selected_hidden=True, layer_biases=True, replacements="all"),
     },

@@ -469,7 +469,7 @@ STUDY = Study(
     paper="Li, Li & Risteski 2023",
     presets={
         "quick": Config(topics=5, words_per_topic=4, topics_per_document=2, embedding_rate=0.5, embedding_steps=8000,
-                        ratio_steps=1500, document_size=256, batch_size=32, sampled_steps=800),
+                        ratio_steps=1500, document_size=256, batch_size=32, sampled_steps=500),
         "paper": Config(),
     },
     experiment=experiment,

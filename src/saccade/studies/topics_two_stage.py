@@ -318,7 +318,7 @@ STUDY = Study(
     paper="Li, Li & Risteski 2023",
     presets={
         "quick": Config(topics=5, words_per_topic=5, topics_per_document=2, squared_rate=8.0, entropy_rate=8.0,
-                        squared_steps=3000, steps=1000),
+                        squared_steps=1500, steps=1000),
         "paper": Config(),
     },
     experiment=experiment,
