@@ -132,8 +132,9 @@ class Engine:
         )
         options = None
         if self.devices[0].platform == "cpu":
-            # Without LLVM's dearest passes compilation takes an eighth less, and training no longer (measured).
-            options = {"xla_backend_optimization_level": 0} if once else {"xla_llvm_disable_expensive_passes": True}
+            # Less of LLVM: compilation takes up to a third less, and training a few per cent longer at most (measured).
+            less = {"xla_backend_optimization_level": 2, "xla_llvm_disable_expensive_passes": True}
+            options = {"xla_backend_optimization_level": 0} if once else less
         return jax.jit(split, donate_argnums=donate, compiler_options=options)  # pyright: ignore[reportArgumentType]
 
     def put(self, tree: PyTree) -> PyTree:

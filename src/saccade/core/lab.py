@@ -178,7 +178,7 @@ class Lab:
         before = {name: getattr(jax.config, name) for name in names}
         if before[names[0]] is None:
             jax.config.update(names[0], str(self.folder / "compiled"))
-            jax.config.update(names[1], 0.2)
+            jax.config.update(names[1], 0.05)
         try:
             yield
         finally:
