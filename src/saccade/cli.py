@@ -1,14 +1,13 @@
 """The command line. Thin: every command parses its options, calls the library and prints. Imports are made on use, so
 that help is quick."""
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import difflib
 import io
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -156,6 +155,8 @@ class ReproduceOptions:
     """Folder for records, figures and the cache of trainings."""
     only: tuple[str, ...] = ()
     """Names of the studies to run; all if none is given."""
+    jobs: int | None = None
+    """Studies at once, each in a process of its own; by default one a core, at most four, and on an accelerator one."""
     precision: Literal["float32", "float64"] | None = None
     """Precision of training; by default the study's own."""
     fresh: bool = False
@@ -168,26 +169,20 @@ def _reproduce(arguments: list[str]) -> int:
     options = _parsed(ReproduceOptions(), arguments, "saccade reproduce")
     from saccade.core.study import find_study, study_names
 
-    studies = [find_study(name) for name in options.only or study_names()]
-    entries, drawn = [], []
-    # Figures are drawn while the next study compiles, which leaves Python idle.
-    artist = concurrent.futures.ThreadPoolExecutor(1)
-    for study in studies:
-        folder = options.output / f"{study.name}-quick"
-        record, seconds = _run_study(study, study.config("quick"), "quick", folder, options, draw=False)
-        drawn.append(artist.submit(_draw, study, record, folder))
-        entries.append((study, record))
+    studies = [find_study(name) for name in dict.fromkeys(options.only or study_names())]
+    records: dict[str, Any] = {}
+    for study, record, seconds in _run_quick(studies, options):
+        records[study.name] = record
         if not options.json:
             from saccade.report.terminal import print_to_terminal, verdict_table
 
             print_to_terminal(verdict_table(study, record, study.judge(record)))
-            print(f"{study.name}: {seconds:.0f} s; record and figures: {folder}\n", flush=True)
+            print(f"{study.name}: {seconds:.0f} s; record and figures: {_quick_folder(options, study.name)}\n", flush=True)
+    entries = [(study, records[study.name]) for study in studies]
     from saccade.report.ledger import ledger_rows
     from saccade.report.page import write_page
 
     write_page(entries, options.page)
-    for pending in drawn:
-        pending.result()
     rows = ledger_rows(entries)
     if options.json:
         print(json.dumps(rows, indent=2))
@@ -200,6 +195,41 @@ def _reproduce(arguments: list[str]) -> int:
     if surprises:
         return _complain(f"not as expected: {', '.join(surprises)}", 1)
     return 0
+
+
+def _run_quick(studies: Sequence[Any], options: ReproduceOptions) -> Iterator[tuple[Any, Any, float]]:
+    """Studies, records and seconds, in the order in which the studies end."""
+    from saccade.core.record import Record
+    from saccade.core.workers import run_in_processes, sensible_number
+    from saccade.report.terminal import ProgressDisplay
+
+    processes = min(len(studies), sensible_number() if options.jobs is None else options.jobs)
+    if processes < 1:
+        raise ConfigError(f"--jobs: got {options.jobs}, allowed: a whole number, at least 1")
+    if processes == 1:
+        for study in studies:
+            yield (study, *_run_study(study, study.config("quick"), "quick", _quick_folder(options, study.name), options))
+        return
+    with ProgressDisplay() as display:
+        rows = [(study.name, options) for study in studies]
+        for place, seconds in run_in_processes(_run_quick_here, rows, processes, display):
+            study = studies[place]
+            yield study, Record.open(_quick_folder(options, study.name) / "record.nc"), seconds
+
+
+def _run_quick_here(name: str, options: ReproduceOptions) -> float:
+    """One study in a process of its own, which leaves its record in the study's folder; gives the seconds."""
+    from saccade.core.study import find_study
+    from saccade.core.workers import asked_to_stop, report
+
+    study = find_study(name)
+    folder = _quick_folder(options, name)
+    _, seconds = _run_study(study, study.config("quick"), "quick", folder, options, progress=report, asked_to_stop=asked_to_stop)
+    return seconds
+
+
+def _quick_folder(options: ReproduceOptions, name: str) -> Path:
+    return options.output / f"{name}-quick"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,7 +305,10 @@ def _compact(arguments: list[str]) -> int:
 # -- shared by the commands -----------------------------------------------------------------------------------------
 
 
-def _run_study(study: Any, config: Any, preset: str, folder: Path, options: Any, draw: bool = True) -> tuple[Any, float]:
+def _run_study(
+    study: Any, config: Any, preset: str, folder: Path, options: Any, progress: Callable[[Any], None] | None = None,
+    asked_to_stop: Callable[[], bool] | None = None,
+) -> tuple[Any, float]:  # fmt: skip
     """Train, judge, save the record and draw the figures."""
     import time
 
@@ -283,12 +316,12 @@ def _run_study(study: Any, config: Any, preset: str, folder: Path, options: Any,
     from saccade.report.terminal import ProgressDisplay
 
     begun = time.monotonic()
-    with ProgressDisplay() as display:
-        lab = Lab(options.output / "cache", precision=options.precision or study.precision, progress=display, fresh=options.fresh)
+    with contextlib.nullcontext(progress) if progress is not None else ProgressDisplay() as display:
+        precision = options.precision or study.precision
+        lab = Lab(options.output / "cache", precision, display, fresh=options.fresh, asked_to_stop=asked_to_stop)
         record = study.run(config, lab, preset)
     record.save(folder / "record.nc")
-    if draw:
-        _draw(study, record, folder)
+    _draw(study, record, folder)
     return record, time.monotonic() - begun
 
 

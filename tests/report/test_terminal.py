@@ -136,8 +136,8 @@ def lines_of(*steps: tuple[float, Progress]) -> list[str]:
 
 
 def test_plain_progress_is_sparse():
-    steps = [(second / 2, Progress("sen FC", second * 10, 5000, 0.5, 0, 5, 60.0)) for second in range(1, 60)]
-    lines = lines_of(*steps, (30.2, Progress("sen FC", 5000, 5000, 0.028, 0, 5, None, finished=True)))
+    steps = [(second / 2, Progress("sen FC", second * 10, 5000, 0.5, 0, 5, 60.0, seconds=second / 2)) for second in range(1, 60)]
+    lines = lines_of(*steps, (30.2, Progress("sen FC", 5000, 5000, 0.028, 0, 5, None, finished=True, seconds=30.2)))
     assert lines == [
         "sen FC: 200 of 5000 steps, loss 0.5, 60.0 s left",
         "sen FC: 400 of 5000 steps, loss 0.5, 60.0 s left",
@@ -151,7 +151,7 @@ def test_plain_progress_says_cache_waiting_and_divergence():
         (1.0, waiting),
         (2.0, waiting),
         (3.0, Progress("a", 50, 50, math.nan, 0, 5, None, finished=True, note="from the cache")),
-        (5.5, Progress("b", 50, 50, 0.1, 2, 5, None, finished=True)),
+        (5.5, Progress("b", 50, 50, 0.1, 2, 5, None, finished=True, seconds=2.5)),
     )
     assert lines == [
         "a: 0 of 50 steps, another process is training this; waiting for it",

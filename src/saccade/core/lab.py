@@ -54,6 +54,8 @@ class Progress:
     seconds_left: float | None
     finished: bool = False
     note: str = ""
+    seconds: float = 0.0
+    """Time since this sitting of the training began."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +97,8 @@ class Lab:
     """Seconds between two states on disk."""
     fresh: bool = False
     """Train again even if a finished training is in the cache."""
+    asked_to_stop: Callable[[], bool] | None = None
+    """Asked several times a second while training: whether to stop, as on Ctrl-C, with a whole state."""
 
     def __post_init__(self):
         self.folder = Path(self.folder)
@@ -211,6 +215,7 @@ class _Run:
     recorded: np.ndarray
     name: str
     digest: str
+    begun: float = dataclasses.field(default_factory=time.monotonic)
 
     @property
     def _file(self) -> Path:
@@ -264,6 +269,8 @@ class _Run:
                 if first_step is None:
                     first_step, compiled = step, now  # the first dispatch compiles: it says nothing about the rest
                 self._say(step, measured=measured, seconds_left=_left(now - compiled, step - first_step, self.steps - step))
+                if self.lab.asked_to_stop is not None and self.lab.asked_to_stop():
+                    stop.set()
                 if targets and stop.is_set():
                     state(finished=False)
                     raise InterruptedTrainingError(
@@ -306,7 +313,9 @@ class _Run:
         if self.lab.progress is not None:
             loss, diverged = (float("nan"), 0) if measured is None else measured.latest()
             members = self.engine.count
-            self.lab.progress(Progress(self.name, step, self.steps, loss, diverged, members, seconds_left, finished, note))
+            seconds = time.monotonic() - self.begun
+            told = Progress(self.name, step, self.steps, loss, diverged, members, seconds_left, finished, note, seconds)
+            self.lab.progress(told)
 
     def _say_waiting(self) -> None:
         self._say(0, note="another process is training this; waiting for it")
@@ -366,12 +375,15 @@ def _restored(engine: Engine, saved: Mapping[str, np.ndarray], origin: Path | st
 
 @contextmanager
 def _polite_interrupt() -> Iterator[threading.Event]:
-    """Ctrl-C sets a flag, so that training ends with a whole state; a second Ctrl-C ends it at once."""
+    """Ctrl-C sets a flag, so that training ends with a whole state; a second Ctrl-C ends it at once.
+
+    A process that ignores Ctrl-C (a worker, or one under nohup) goes on ignoring it.
+    """
     stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or previous is signal.SIG_IGN:
         yield stop
         return
-    previous = signal.getsignal(signal.SIGINT)
 
     def ask(number: int, frame: Any) -> None:
         del number, frame

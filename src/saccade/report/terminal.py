@@ -212,10 +212,8 @@ def study_list(studies: Iterable[Study[Any]]) -> Table:
 class ProgressDisplay:
     """Shows how far the trainings are, on stderr: live bars on a terminal, sparse lines elsewhere.
 
-        with ProgressDisplay() as display:
-            lab = Lab(progress=display)
-
-    Trainings run one after another, so a training's time counts from the end of the one before.
+    with ProgressDisplay() as display:
+        lab = Lab(progress=display)
     """
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic):
@@ -223,12 +221,10 @@ class ProgressDisplay:
         self._clock = clock
         self._bars: Bars | None = None
         self._tasks: dict[str, TaskID] = {}
-        self._begun = clock()
         self._last_line: dict[str, float] = {}
         self._notes: dict[str, str] = {}
 
     def __enter__(self) -> "ProgressDisplay":
-        self._begun = self._clock()
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._bars = Bars(
                 _Column("name"), BarColumn(bar_width=10), *map(_Column, ("steps", "loss", "members", "left")),
@@ -243,18 +239,15 @@ class ProgressDisplay:
             self._bars = None
 
     def __call__(self, progress: Progress) -> None:
-        now = self._clock()
         if self._bars is not None:
-            self._draw(self._bars, progress, now - self._begun)
+            self._draw(self._bars, progress)
         else:
-            self._print(progress, now)
-        if progress.finished:
-            self._begun = now
+            self._print(progress, self._clock())
 
-    def _draw(self, bars: Bars, progress: Progress, seconds: float) -> None:
+    def _draw(self, bars: Bars, progress: Progress) -> None:
         task = self._tasks.get(progress.name)
         encoding = self._console.encoding
-        fields = {key: encodable(text, encoding) for key, text in _fields(progress, seconds).items()}
+        fields = {key: encodable(text, encoding) for key, text in _fields(progress).items()}
         if task is None:
             task = self._tasks[progress.name] = bars.add_task("", total=max(progress.steps, 1), fields=fields)
         done = progress.steps == 0 and progress.finished
@@ -263,7 +256,8 @@ class ProgressDisplay:
             del self._tasks[progress.name]  # a later training of the same name gets a bar of its own
 
     def _print(self, progress: Progress, now: float) -> None:
-        name, last = progress.name, self._last_line.get(progress.name, self._begun)
+        name = progress.name
+        last = self._last_line.setdefault(name, now - progress.seconds)
         new_note = bool(progress.note) and self._notes.get(name) != progress.note
         if not progress.finished and not new_note and now - last < PLAIN_INTERVAL:
             return
@@ -276,7 +270,7 @@ class ProgressDisplay:
         if progress.note:
             told.append(progress.note)
         elif progress.finished:
-            told.append(duration(now - self._begun))
+            told.append(duration(progress.seconds))
         elif progress.seconds_left is not None:
             told.append(f"{duration(progress.seconds_left)} left")
         text = encodable(f"{name}: {', '.join(told)}", self._console.encoding)
@@ -285,10 +279,10 @@ class ProgressDisplay:
             del self._last_line[name], self._notes[name]
 
 
-def _fields(progress: Progress, seconds: float) -> dict[str, str]:
+def _fields(progress: Progress) -> dict[str, str]:
     members = f"{progress.members} member{'' if progress.members == 1 else 's'}"
     if progress.finished:
-        left = progress.note or duration(seconds)
+        left = progress.note or duration(progress.seconds)
     else:
         left = progress.note or ("" if progress.seconds_left is None else f"{duration(progress.seconds_left)} left")
     return {

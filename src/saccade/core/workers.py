@@ -1,0 +1,76 @@
+"""Work that runs in several processes at once: one process compiles on one core only, and compiling is most of a quick run."""
+
+import concurrent.futures
+import multiprocessing
+import os
+import queue
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from saccade.core.lab import Progress
+
+_progress: Any = None
+_stop: Any = None
+
+
+def run_in_processes(
+    function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], processes: int, progress: Callable[[Progress], None]
+) -> Iterator[tuple[int, Any]]:
+    """Call a function on every row of arguments, some at once; gives (place, result) as they end.
+
+    What the function reports through `report` is passed on to `progress`. Ctrl-C reaches this process alone: the others
+    learn of it through `asked_to_stop`, end with whole states, and the interrupt goes on to the caller. A second one ends
+    them at once.
+    """
+    context = multiprocessing.get_context("spawn")  # a forked JAX hangs
+    reports, stop = context.Queue(), context.Event()
+    pool = concurrent.futures.ProcessPoolExecutor(processes, context, _begin, (reports, stop))
+    pending = {pool.submit(function, *row): place for place, row in enumerate(arguments)}
+    try:
+        while pending:
+            done, _ = concurrent.futures.wait(pending, 0.1, concurrent.futures.FIRST_COMPLETED)
+            _pass_on(reports, progress)
+            for future in done:
+                yield pending.pop(future), future.result()
+    except BaseException:
+        stop.set()
+        try:
+            pool.shutdown(cancel_futures=True)
+        except KeyboardInterrupt:
+            for process in multiprocessing.active_children():
+                process.kill()
+        raise
+    pool.shutdown()
+
+
+def _pass_on(reports: Any, progress: Callable[[Progress], None]) -> None:
+    while True:
+        try:
+            progress(reports.get_nowait())
+        except queue.Empty:
+            return
+
+
+def _begin(reports: Any, stop: Any) -> None:
+    """First thing in a worker."""
+    global _progress, _stop
+    _progress, _stop = reports, stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def report(progress: Progress) -> None:
+    """Tell the process that waits how far a training is."""
+    _progress.put(progress)
+
+
+def asked_to_stop() -> bool:
+    """Whether the process that waits wants this one to stop, or is gone."""
+    return _stop.is_set() or os.getppid() == 1
+
+
+def sensible_number() -> int:
+    """How many processes to use: one on an accelerator, which they would have to share, and else one a core, up to four."""
+    import jax
+
+    return 1 if jax.default_backend() != "cpu" else min(4, len(os.sched_getaffinity(0)))
