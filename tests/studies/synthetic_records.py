@@ -367,7 +367,7 @@ def convergence_record() -> Record:
     arms = {}
     for heads in config.heads:
         enough = heads * dimension >= rows
-        for kernel in kernels_convergence.KERNELS:
+        for kernel in kernels_convergence.KERNEL_TITLES:
             for which in kernels_convergence.TRAINED:
                 total = config.value_steps if which == "values" else config.steps
                 steps = np.concatenate([[0], np.unique(np.geomspace(1, total, 49).round())])

@@ -20,6 +20,11 @@ def at_start(values: DataT) -> DataT:
     return at_place(values, 0)
 
 
+def fall(values: xr.DataArray) -> xr.DataArray:
+    """The last value as a share of the first."""
+    return at_place(values, -1) / at_start(values)
+
+
 def first_step(condition: xr.DataArray, never: float = np.nan) -> xr.DataArray:
     """The first recorded step at which a condition is true, or `never`."""
     steps = at_place(condition["step"].astype(float), condition.argmax("step"))

@@ -74,3 +74,4 @@ def _products(queries: Float[Array, "*some query part"], keys: Float[Array, "*so
 
 SOFTMAX, GAUSSIAN = Softmax(), Gaussian()
 KERNELS: dict[str, AbstractKernel] = {"softmax": SOFTMAX, "gaussian": GAUSSIAN}
+KERNEL_TITLES: dict[KernelName, str] = {"softmax": "softmax", "gaussian": "Gaussian"}

@@ -5,19 +5,27 @@ wrong then.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from saccade.core.figure import HeatMap
 from saccade.core.interfaces import AbstractProbe, Moment, Variable
 from saccade.models.one_layer_transformer import BLOCKS, OneLayerTransformer, TiedScores, id_counts
 from saccade.tasks.topic_documents import NO_TOPIC, Documents
 
 LOOKUPS = ("right", "legacy")
+SHOWN_TOPICS = 4
+"""Topics on a picture of a table of ids."""
 PAIRS = ("same word", "same topic", "different topic", "no topic")
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from saccade.core.record import Record
 
 
 def _pairs(task: Any) -> tuple[Bool[np.ndarray, "id id"], Bool[np.ndarray, "id id"]]:
@@ -208,3 +216,9 @@ def _kinds(topic: Int[np.ndarray, " id"]) -> Int[np.ndarray, "query key"]:
     none = (topic[:, None] < 0) | (topic[None, :] < 0)
     kinds = np.where(none, 3, np.where(topic[:, None] == topic[None, :], 1, 2))
     return np.where(np.eye(topic.size, dtype=bool), 0, kinds)
+
+
+def corner(record: "Record", table: "xr.DataArray", label: str) -> HeatMap:
+    """The first seed's table of ids at the end: the hidden id and the words of the first topics."""
+    shown = 1 + min(SHOWN_TOPICS, record.config["topics"]) * record.config["words_per_topic"]
+    return HeatMap(label, np.arange(shown), np.arange(shown), table.isel(seed=0, step=-1).values[:shown, :shown].astype(float))

@@ -19,14 +19,13 @@ from saccade.core.record import Arm, Record
 from saccade.core.schedule import Logarithmic
 from saccade.core.study import Divergence, Study
 from saccade.core.sweep import require, require_count, require_positive, with_sweep
-from saccade.core.trajectory import at_start
+from saccade.core.trajectory import at_start, fall
 from saccade.models.attention_regression import PARTS, AttentionRegressionConfig, half_squared_error, value_curvature
-from saccade.models.kernels import KernelName
+from saccade.models.kernels import KERNEL_TITLES
 from saccade.probes.feature_matrix import FeatureMatrix
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.theory.linear_rate import LinearRate, ProjectionFloor
 
-KERNELS: dict[KernelName, str] = {"softmax": "softmax", "gaussian": "Gaussian"}
 TRAINED = {"values": ("values",), "all": PARTS}
 ROUNDING = 1e-24
 """A loss below this share of the first is rounding (1e-12 of the targets), which a bound that goes on falling does not know."""
@@ -71,7 +70,7 @@ def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
     optimiser = GradientDescent(config.step_share, curvature=value_curvature)
     arms = {}
     for heads in config.heads:
-        for kernel in KERNELS:
+        for kernel in KERNEL_TITLES:
             for which, trained in TRAINED.items():
                 model = AttentionRegressionConfig(
                     kernel, heads, config.head_dimension, trained, value_scale=config.value_scale, output_scale=config.output_scale
@@ -109,7 +108,7 @@ def _over_sizes(which: str, enough: bool, measure: Callable[[Arm], xr.DataArray]
         found: list[xr.DataArray] = []
         for heads in record.config["heads"]:
             there = [size for size in DIMENSIONS if (size * heads >= _rows(record)) == enough]
-            for kernel in KERNELS if there else ():
+            for kernel in KERNEL_TITLES if there else ():
                 values = measure(record.arm(arm_name(kernel, which, heads))).sel(D=there)
                 found.append(getattr(values, worst)("D", skipna=False))
         if not found:
@@ -129,7 +128,7 @@ def _over_bound(arm: Arm) -> xr.DataArray:
 
 
 def _fall(arm: Arm) -> xr.DataArray:
-    return arm.end["loss"].drop_vars(("step", "time")) / at_start(arm.trajectory["loss"])
+    return fall(arm.trajectory["loss"])
 
 
 def _over_floor(arm: Arm) -> xr.DataArray:
@@ -143,7 +142,7 @@ def _below_floor(arm: Arm) -> xr.DataArray:
 
 
 def _arms(which: str) -> tuple[str, ...]:
-    return tuple(f"{kernel}_{which}_*" for kernel in KERNELS)
+    return tuple(f"{kernel}_{which}_*" for kernel in KERNEL_TITLES)
 
 
 CLAIMS = (
@@ -204,9 +203,9 @@ def figures(record: Record) -> Sequence[Figure]:
 def _bounds(record: Record) -> Figure:
     panels = []
     heads = 2 if 2 in record.config["heads"] else record.config["heads"][0]
-    size = max(DIMENSIONS[2], 1.0)
+    size = DIMENSIONS[2]
     for which, told in (("values", "values alone"), ("all", "all trained")):
-        for kernel, name in KERNELS.items():
+        for kernel, name in KERNEL_TITLES.items():
             arm = record.arm(arm_name(kernel, which, heads))
             chosen = {"D": size}
             loss, bound = arm.trajectory["loss"].sel(chosen), arm.prediction["loss"].sel(chosen)
@@ -228,7 +227,7 @@ def _geometric_mean(values: xr.DataArray) -> xr.DataArray:
 def _grid(record: Record) -> Figure:
     panels = []
     for which, told in (("values", "values alone"), ("all", "all trained")):
-        for kernel, name in KERNELS.items():
+        for kernel, name in KERNEL_TITLES.items():
             heads = record.config["heads"]
             rows = [_geometric_mean(_fall(record.arm(arm_name(kernel, which, number)))).values for number in heads]
             cells = HeatMap("last loss / first", np.asarray(DIMENSIONS), np.asarray(heads), np.asarray(rows), "log")

@@ -21,15 +21,14 @@ from saccade.core.schedule import AtSteps, Logarithmic
 from saccade.core.statistics import log_slope
 from saccade.core.study import Divergence, Study
 from saccade.core.sweep import require, require_count, require_positive, require_single, with_sweep
-from saccade.core.trajectory import at_place, at_start, first_step
+from saccade.core.trajectory import at_start, fall, first_step
 from saccade.models.attention_regression import AttentionRegressionConfig, half_squared_error
-from saccade.models.kernels import KernelName
+from saccade.models.kernels import KERNEL_TITLES
 from saccade.probes.feature_matrix import ReachOfQueries
 from saccade.probes.motion import GradientNorms
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.theory.kernel_blindness import KernelBlindness
 
-KERNELS: dict[KernelName, str] = {"softmax": "softmax", "gaussian": "Gaussian"}
 KEY_SCALES = (0.0, 0.01, 0.05, 0.2, 1.0)
 QUERY_SCALES = (1.0, 5.0, 20.0)
 WITHOUT_KEYS, GENERIC = {"key_scale": 0.0}, {"key_scale": 1.0}
@@ -92,7 +91,7 @@ def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
     descent = GradientDescent(config.rate)
     gradient = GradientNorms(("queries",))
     arms = {}
-    for kernel in KERNELS:
+    for kernel in KERNEL_TITLES:
         model = AttentionRegressionConfig(
             kernel, config.heads, config.head_dimension, ("queries",), value_scale=config.value_scale,
             output_scale=config.output_scale, targets="start",
@@ -130,9 +129,8 @@ def scales(config: Config) -> list[float]:
 # -- measures -------------------------------------------------------------------------------------------------------
 
 
-def fall(arm: Arm) -> xr.DataArray:
-    """Last loss / first loss."""
-    return at_place(arm.trajectory["loss"], -1) / at_start(arm.trajectory["loss"])
+def _fall(arm: Arm) -> xr.DataArray:
+    return fall(arm.trajectory["loss"])
 
 
 def _keys(kernel: str, scale: float):
@@ -141,7 +139,7 @@ def _keys(kernel: str, scale: float):
         features, rows = (_product(record, *names) for names in (("heads", "dimension"), ("sequences", "positions")))
         if features < rows:
             raise PremiseNotMetError(f"HD = {features} is below Nn = {rows}")
-        return fall(record.arm(f"{kernel}_keys")).sel(key_scale=scale, drop=True)
+        return _fall(record.arm(f"{kernel}_keys")).sel(key_scale=scale, drop=True)
 
     return measure
 
@@ -184,12 +182,12 @@ def _slope(kernel: str, sign: int = 1):
 
 def _smallest_gain(record: Record) -> xr.DataArray:
     """Smallest gain in log10 of softmax's last loss from one scale of the keys to the next."""
-    lasts = xr.ufuncs.log10(fall(record.arm("softmax_keys")).sel(key_scale=[scale for scale in KEY_SCALES if scale > 0]))
+    lasts = xr.ufuncs.log10(_fall(record.arm("softmax_keys")).sel(key_scale=[scale for scale in KEY_SCALES if scale > 0]))
     return -lasts.diff("key_scale").max("key_scale")
 
 
 def _queries(kernel: str, scale: float):
-    return lambda record: fall(record.arm(f"{kernel}_queries")).sel(query_scale=scale, drop=True)
+    return lambda record: _fall(record.arm(f"{kernel}_queries")).sel(query_scale=scale, drop=True)
 
 
 def _reversed(scale: float):
@@ -212,7 +210,7 @@ def _step_ratio(record: Record) -> xr.DataArray:
 def _only(kernel: str, other: str):
     def measure(record: Record) -> xr.DataArray:
         """Share of the phase diagram's cells in which this kernel trains and the other does not."""
-        trains, not_other = (fall(record.arm(f"{name}_phase")) < TRAINED for name in (kernel, other))
+        trains, not_other = (_fall(record.arm(f"{name}_phase")) < TRAINED for name in (kernel, other))
         return (trains & ~not_other).mean(("key_scale", "query_scale"))
 
     return measure
@@ -324,8 +322,8 @@ def figures(record: Record) -> Sequence[Figure]:
 
 def _phase(record: Record) -> Figure:
     shares = {}
-    for kernel in KERNELS:
-        trained = (fall(record.arm(f"{kernel}_phase")) < TRAINED).mean("seed")
+    for kernel in KERNEL_TITLES:
+        trained = (_fall(record.arm(f"{kernel}_phase")) < TRAINED).mean("seed")
         shares[kernel] = trained.transpose("query_scale", "key_scale")
     keys, queries = shares["softmax"]["key_scale"].values, shares["softmax"]["query_scale"].values
     panels = [
@@ -346,10 +344,10 @@ def _phase(record: Record) -> Figure:
 
 def _by_keys(record: Record) -> Figure:
     gradients, losses = [], []
-    for kernel, label in KERNELS.items():
+    for kernel, label in KERNEL_TITLES.items():
         gradient = _gradient(record, kernel, "keys").sel(key_scale=slice(1e-6, None))
         gradients.append(over_seeds(label, gradient["key_scale"], gradient.transpose("seed", "key_scale")))
-        last = fall(record.arm(f"{kernel}_keys")).sel(key_scale=slice(1e-6, None)).clip(1e-12)
+        last = _fall(record.arm(f"{kernel}_keys")).sel(key_scale=slice(1e-6, None)).clip(1e-12)
         losses.append(over_seeds(label, last["key_scale"], last.transpose("seed", "key_scale")))
     predicted = record.arm("softmax_keys").prediction["gradient_norm"].sel(part="queries", key_scale=slice(1e-6, None))
     theory = over_seeds("proportional to the scale", predicted["key_scale"], predicted.transpose("seed", "key_scale"), "theory")
@@ -366,7 +364,7 @@ def _by_queries(record: Record) -> Figure:
     panels = []
     for scale in QUERY_SCALES:
         lines = []
-        for kernel, label in KERNELS.items():
+        for kernel, label in KERNEL_TITLES.items():
             loss = record.arm(f"{kernel}_queries").trajectory["loss"].sel(query_scale=scale)
             share = (loss / at_start(loss)).clip(1e-15)
             lines.append(over_seeds(label, share["step"], share.transpose("seed", "step")))

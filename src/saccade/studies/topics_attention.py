@@ -28,6 +28,7 @@ from saccade.probes.topic_blocks import (
     Similarities,
     SimilarityTable,
     ValueBlocks,
+    corner,
 )
 from saccade.tasks.topic_documents import Replacements, TopicDocuments, TopicDocumentSettings
 from saccade.theory.value_optimum import ValueOptimum
@@ -349,9 +350,7 @@ def _blocks(record: Record) -> Figure:
 
 def _embeddings(record: Record) -> Figure:
     arm = record.arm("everything")
-    shown = 1 + min(4, record.config["topics"]) * record.config["words_per_topic"]
-    table = arm.snapshot["similarity_table"].isel(seed=0, step=-1).values[:shown, :shown]
-    cells = HeatMap("dot product", np.arange(shown), np.arange(shown), table.astype(float))
+    cells = corner(record, arm.snapshot["similarity_table"], "dot product")
     lines = [
         over_seeds(label, arm.trajectory["step"], arm.trajectory[name])
         for name, label in (("similarity_same", "same topic"), ("similarity_other", "different topics"))

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.claim import Check, Claim, PremiseNotMetError
-from saccade.core.figure import Figure, HeatMap, Line, Panel, over_seeds
+from saccade.core.figure import Figure, Line, Panel, over_seeds
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
 from saccade.core.record import Arm, Record
@@ -26,7 +26,7 @@ from saccade.models.one_layer_transformer import (
     uniform_curvature,
 )
 from saccade.models.tied_attention import TiedAttentionConfig, query_error
-from saccade.probes.topic_blocks import AttentionOdds, Similarities, SimilarityTable, ValueBlocks, ValueTable
+from saccade.probes.topic_blocks import AttentionOdds, Similarities, SimilarityTable, ValueBlocks, ValueTable, corner
 from saccade.tasks.long_documents import LongDocumentQueries, LongDocuments
 from saccade.tasks.topic_documents import Masking, TopicDocumentSettings
 from saccade.theory.attention_ratio import LOWER, UPPER, AttentionRatio, optimal_free_ratio
@@ -97,21 +97,12 @@ def _values(config: Config, lab: Lab, task: LongDocuments) -> dict[str, Arm]:
         "values": trained(task, "values", snapshots=(ValueTable(),)),
         "values_random": trained(task, "values, random start", random, snapshots=(ValueTable(),)),
         "values_hidden": trained(dataclasses.replace(task, selected_hidden=True), "values, selected words hidden"),
-        "values_decay": _decayed(config, lab, task, uniform, descent),
+        "values_decay": trained(task, "values, decay", with_sweep(uniform, "ridge", DECAYS, "decay")),
     }
     for place, (topics, words, per_document, masking) in enumerate(SETTINGS):
         other = LongDocuments(topics, words, float(per_document), masking)
         arms[f"values_{place}"] = trained(other, f"values, setting {place}")
     return arms
-
-
-def _decayed(config: Config, lab: Lab, task: LongDocuments, uniform: OneLayerTransformerConfig, descent: GradientDescent) -> Arm:
-    model = with_sweep(uniform, "ridge", DECAYS, "decay")
-    training = lab.train(
-        task, model, descent, config.steps, (ValueBlocks(),), record=Logarithmic(20), seeds=config.seeds,
-        loss=expected_squared_error, name="topics_optima values, decay",
-    )  # fmt: skip
-    return Arm.of(training, ValueOptimum().predict(task, model, training.trajectory), ValueOptimum.source)
 
 
 def _embeddings(config: Config, lab: Lab, task: LongDocuments) -> dict[str, Arm]:
@@ -358,8 +349,6 @@ CLAIMS = (
 
 # -- figures --------------------------------------------------------------------------------------------------------
 
-SHOWN_TOPICS = 4
-
 
 def figures(record: Record) -> Sequence[Figure]:
     if record.sweeps:
@@ -367,18 +356,11 @@ def figures(record: Record) -> Sequence[Figure]:
     return (_value_maps(record), _embedding_maps(record), _decay(record), *_ratio_curves(record), _sampled_curves(record))
 
 
-def _corner(record: Record, table: xr.DataArray) -> HeatMap:
-    """The hidden id and the first topics."""
-    shown = 1 + min(SHOWN_TOPICS, record.config["topics"]) * record.config["words_per_topic"]
-    values = table.isel(seed=0, step=-1).values[:shown, :shown]
-    return HeatMap("entry", np.arange(shown), np.arange(shown), values.astype(float))
-
-
 def _value_maps(record: Record) -> Figure:
     panels = []
     for name, title in (("values", "from 0: the closed form"), ("values_random", "from a random start")):
         table = record.arm(name).snapshot["value_table"]
-        panels.append(Panel(title, "attended word", "output word", (_corner(record, table),)))
+        panels.append(Panel(title, "attended word", "output word", (corner(record, table, "entry"),)))
     caption = (
         "The values W_V at the end of gradient descent; id 0 is the hidden word, then come the words of the first topics. Both "
         "have the same excess loss, 0, and the same difference of block means. One seed."
@@ -388,9 +370,8 @@ def _value_maps(record: Record) -> Figure:
 
 def _embedding_maps(record: Record) -> Figure:
     table = record.arm("embeddings").snapshot["similarity_table"]
-    panels = [
-        Panel(f"start {start:g}", "word", "word", (_corner(record, table.sel(embedding_std=start)),)) for start in EMBEDDING_STARTS
-    ]
+    corners = {start: corner(record, table.sel(embedding_std=start), "dot product") for start in EMBEDDING_STARTS}
+    panels = [Panel(f"start {start:g}", "word", "word", (cells,)) for start, cells in corners.items()]
     caption = (
         "Dot products of embeddings at the end of gradient descent, from a small and from a large start. From the large one the "
         "diagonal is heavy and the rest of a topic's block is below the other blocks; averages over whole blocks are the same."
