@@ -66,7 +66,7 @@ def optimal_ratio(task: Any) -> float:
 
     # The minimum is single in practice, but nobody proved it: a grid first, then the best cell.
     grid = np.linspace(np.log(1e-3), np.log(1e3 * task.topics), 400)
-    losses = np.asarray([loss(point) for point in grid])
+    losses = stage_two_loss(np.exp(grid), task)
     best = int(np.argmin(losses))
     if best in (0, len(grid) - 1) or np.ptp(losses) <= 1e-14:
         return float("nan")  # no inner minimum: some masking leaves attention nothing to gain, or wants all of it
