@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 if TYPE_CHECKING:
@@ -39,6 +40,28 @@ class Batch(AbstractBatch):
         """Some of the sentences, without the index (which belongs to the whole)."""
         mask = None if self.mask is None else self.mask[chosen]
         return Batch(self.words[chosen], self.labels[chosen], mask)
+
+
+END, START, FIRST_WORD = 0, 1, 2
+"""Ids in sentence pairs: the end of a sentence, the first input of a decoder, and the words from there on."""
+
+
+class SentencePairs(AbstractBatch):
+    """Sentences, each with its translation and with what the generator knows: which source word each target word comes from."""
+
+    source: Int[Array, "*member pair source"]
+    target: Int[Array, "*member pair target"]
+    aligned: Int[Array, "*member pair target"]
+    """Position of the source word that a target word translates."""
+    source_mask: Bool[Array, "*member pair source"]
+    """True where there is a word (or the end)."""
+    target_mask: Bool[Array, "*member pair target"]
+
+    @property
+    def decoder_input(self) -> Int[Array, "*member pair target"]:
+        """The target one place later, behind the start: what a decoder sees of it before it guesses a word."""
+        start = jnp.full((*self.target.shape[:-1], 1), START, self.target.dtype)
+        return jnp.concatenate([start, self.target[..., :-1]], axis=-1)
 
 
 class Output(eqx.Module):

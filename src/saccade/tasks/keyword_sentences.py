@@ -1,0 +1,54 @@
+"""Sentences that are positive if they hold a keyword (Snell, Zhong, Klein & Steinhardt 2021, section 6.1).
+
+Half of the sentences are positive and hold the keyword, word 0, exactly once, anywhere; all other places hold words other than it,
+drawn with replacement. Example, with 4 words a sentence:
+
+    [7, 0, 3, 7] -> positive        [5, 2, 9, 2] -> negative
+
+This is what rejection sampling of uniform sentences gives, without the rejections.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from saccade.core.interfaces import AbstractTask, Batch
+from saccade.core.sweep import require_count
+
+KEYWORD = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class KeywordSentences(AbstractTask):
+    """Balanced sentences with and without the keyword."""
+
+    length: int = 40
+    """Words of a sentence."""
+    words: int = 40
+    """Words to choose from, the keyword among them."""
+    train_size: int = 1
+    """Sentences in the training set; training on fresh ones (`stream`) uses it to measure the loss only."""
+    test_size: int = 400
+    """Sentences in the test set."""
+
+    def __post_init__(self):
+        require_count(self, "length", "train_size", "test_size")
+        require_count(self, "words", least=2)
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self.words
+
+    @property
+    def labels(self) -> int:
+        return 2
+
+    def sample(self, key: PRNGKeyArray, size: int) -> Batch:
+        label_key, place_key, word_key = jax.random.split(key, 3)
+        words = jax.random.randint(word_key, (size, self.length), KEYWORD + 1, self.words, jnp.int32)
+        positive = jax.random.bernoulli(label_key, shape=(size,))
+        place = jax.random.randint(place_key, (size,), 0, self.length)
+        marked = positive[:, None] & (jnp.arange(self.length) == place[:, None])
+        return Batch(jnp.where(marked, KEYWORD, words), positive.astype(jnp.int32))
