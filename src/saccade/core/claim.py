@@ -5,6 +5,9 @@ keep the bound, or the mean over seeds must, with its bootstrap interval. The ru
 
 * every seed:  holds if all seeds keep the bound, fails if one does not;
 * mean:        holds if the whole interval keeps the bound, fails if none of it does, else undetermined;
+* pooled:      a number of all seeds together (a ratio of medians, say), judged like a mean, by its interval over resampled seeds;
+* by value:    where the claim itself states a count or a statistic ("19 of 20 runs"), the number alone is compared, and its
+               interval is reported beside it: of a success rate the exact one, never a division by zero;
 * a seed that diverged keeps no bound: an every-seed check fails, a mean cannot be taken (undetermined);
 * a seed without a number (its premise is not met) is left out and counted;
 * too few seeds, or an unmet premise: undetermined, with the reason (but one seed that breaks an every-seed bound is enough).
@@ -22,7 +25,7 @@ import xarray as xr
 
 from saccade.core.errors import ConfigError
 from saccade.core.record import MissingArmError, Record
-from saccade.core.statistics import bootstrap_interval
+from saccade.core.statistics import bootstrap_interval, exact_interval, resampled_interval
 
 Verdict = Literal["holds", "fails", "undetermined"]
 Comparison = Literal["<=", "<", ">=", ">"]
@@ -39,7 +42,8 @@ class Check:
     quantity: str
     """What is measured, in words."""
     measure: Callable[[Record], xr.DataArray]
-    """One number a seed: dims (sweeps), seed. NaN where the premise is not met for a seed."""
+    """One number a seed: dims (sweeps), seed. NaN where the premise is not met for a seed. Or a number of all seeds together, with
+    dim `resample` instead of seed (see `over_all_seeds`)."""
     comparison: Comparison
     bound: float
     arms: tuple[str, ...]
@@ -50,6 +54,10 @@ class Check:
     """Fewest seeds for a verdict."""
     where: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Members that the number rests on, by the arms' own sweeps: one that diverged elsewhere does not count."""
+    by_value: bool = False
+    """Compare the mean (or pooled number) itself, and report its interval only."""
+    rate: bool = False
+    """Each seed has a 1 (success) or a 0: the mean is a success rate, and its interval is exact."""
 
     def __post_init__(self):
         if self.comparison not in ("<=", "<", ">=", ">"):
@@ -139,7 +147,7 @@ class Claim:
         except (PremiseNotMetError, MissingArmError) as unmet:
             return Judgement(self.id, "undetermined", self.expected, (), f"premise not met: {unmet}")
         for check, (measured, _) in zip(self.checks, values, strict=True):
-            extra = set(measured.dims) - {"seed", *record.sweeps}
+            extra = set(measured.dims) - {"seed", "resample", *record.sweeps}
             if extra:
                 raise TypeError(f"check {check.quantity!r} must give one number a seed, got a dim {extra.pop()!r} as well")
         sweeps = [dim for dim in record.sweeps if any(dim in measured.dims for measured, _ in values)]
@@ -170,8 +178,8 @@ def _measured(check: Check, record: Record) -> tuple[xr.DataArray, xr.DataArray]
     diverged = [record.arm(name).diverged for names in found.values() for name in names]
     diverged = [one.sel({dim: at for dim, at in check.where.items() if dim in one.dims}) for one in diverged]
     values = check.measure(record).astype(float)
-    if "seed" not in values.dims:
-        raise TypeError(f"check {check.quantity!r} must give one number a seed, got dims {values.dims}")
+    if "seed" not in values.dims and "resample" not in values.dims:
+        raise TypeError(f"check {check.quantity!r} must give one number a seed, or one with its resamples, got dims {values.dims}")
     lost = xr.zeros_like(values, dtype=bool)
     for one in diverged:
         other = [dim for dim in one.dims if dim not in values.dims]
@@ -185,24 +193,25 @@ def _cell(values: xr.DataArray, chosen: Mapping[str, int]) -> xr.DataArray:
 
 def _find(check: Check, values: xr.DataArray, diverged: xr.DataArray) -> Finding:
     lost = np.broadcast_to(diverged.values, values.shape)
+    pooled = "resample" in values.dims
     numbers = values.values[~lost]
-    unmet = int(np.isnan(numbers).sum())
-    numbers = numbers[~np.isnan(numbers)]
+    unmet = 0 if pooled else int(np.isnan(numbers).sum())
+    seeds = int(values.attrs["seeds"]) if pooled else int(numbers.size) - unmet
     bound = f"{check.comparison} {check.bound:g}" + (", every seed" if check.every_seed else "")
-    value = float(numbers.mean()) if numbers.size else math.nan
-    low, high = bootstrap_interval(numbers)
+    value, low, high = _summary(check, numbers if pooled else numbers[~np.isnan(numbers)], pooled)
     reasons = []
     if lost.any():
-        reasons.append(f"{int(lost.sum())} of {lost.size} seeds diverged")
+        reasons.append("seeds diverged" if pooled else f"{int(lost.sum())} of {lost.size} seeds diverged")
     if unmet:
         reasons.append(f"{unmet} of {lost.size} seeds do not meet the premise")
 
+    numbers = numbers[~np.isnan(numbers)]
     if check.every_seed and lost.any():
         verdict: Verdict = "fails"
     elif lost.any():
         verdict = "undetermined"
-    elif numbers.size < check.seeds:
-        reasons.append(f"{numbers.size} seeds, {check.seeds} needed")
+    elif seeds < check.seeds:
+        reasons.append(f"{seeds} seeds, {check.seeds} needed")
         verdict = "undetermined"
         if check.every_seed and numbers.size and not np.all(check.keeps(numbers)):
             verdict = "fails"
@@ -211,13 +220,29 @@ def _find(check: Check, values: xr.DataArray, diverged: xr.DataArray) -> Finding
         verdict = "fails" if broken else "holds"
         if broken:
             reasons.append(f"{broken} of {numbers.size} seeds break the bound")
+    elif math.isnan(value):
+        verdict = "undetermined"
+        reasons.append("no number")
     else:
-        edges = (low, high) if numbers.size > 1 else (value, value)  # one seed has no interval
+        one = check.by_value or (seeds < 2 and not pooled)  # one seed has no interval
+        edges = (value, value) if one else (low, high)
         kept = [bool(check.keeps(edge)) for edge in edges]
         verdict = "holds" if all(kept) else "undetermined" if any(kept) else "fails"
         if verdict == "undetermined":
             reasons.append("the interval crosses the bound")
-    return Finding(check.quantity, bound, verdict, value, low, high, int(numbers.size), "; ".join(reasons))
+    return Finding(check.quantity, bound, verdict, value, low, high, seeds, "; ".join(reasons))
+
+
+def _summary(check: Check, numbers: np.ndarray, pooled: bool) -> tuple[float, float, float]:
+    """The number that a check compares, and its interval."""
+    if not numbers.size:
+        return math.nan, math.nan, math.nan
+    if pooled:
+        return (float(numbers[0]), *resampled_interval(numbers[1:]))
+    value = float(numbers.mean())
+    if check.rate:
+        return (value, *exact_interval(int((numbers > 0.5).sum()), numbers.size))
+    return (value, *bootstrap_interval(numbers))
 
 
 def _together(findings: Sequence[Finding]) -> Verdict:

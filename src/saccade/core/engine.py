@@ -63,6 +63,8 @@ class Members(eqx.Module):
 
     seed: Int[Array, " member"]
     choice: dict[str, Int[Array, " member"]]
+    start: PyTree = None
+    """None, or the numbers of the models with which the members start instead of those that their seeds draw."""
 
 
 class Carry(eqx.Module):
@@ -181,7 +183,23 @@ class Engine:
 
     def _initial(self, member: Members) -> Any:
         task, model, _ = self._filled(member)
-        return initial_model(task, model, member.seed)
+        drawn = initial_model(task, model, member.seed)
+        if member.start is None:
+            return drawn
+        given = jax.tree.leaves(member.start)
+        arrays, rest = eqx.partition(drawn, eqx.is_inexact_array)
+        return eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), given), rest)
+
+    def require_fitting_start(self) -> None:
+        """Refuse weights of another training that this model has no place for."""
+        if self.members.start is None:
+            return
+        drawn = dataclasses.replace(self, members=dataclasses.replace(self.members, start=None))
+        one = jax.tree.map(lambda leaf: leaf[0], drawn.members)
+        arrays = jax.tree.leaves(eqx.filter(eqx.filter_eval_shape(drawn._initial, one), _is_inexact))
+        wanted, got = ([leaf.shape for leaf in arrays], [leaf.shape[1:] for leaf in self.members.start])
+        if wanted != got:
+            raise ConfigError(f"start: got a model with arrays {got}, allowed: one with the arrays of this one, {wanted}")
 
     def _start(self, member: Members) -> Carry:
         model = self._initial(member)
@@ -372,6 +390,11 @@ class Engine:
         """Every snapshot probe of every member; 'loss' and 'diverged_at' are always among them."""
         train, test = self.data
         return self._snapshot(carry, self._placed, train, test)
+
+
+def _is_inexact(leaf: Any) -> bool:
+    """Whether a leaf stands for an array of real numbers; shapes count, too."""
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
 def _chosen(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal
 
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -78,8 +79,9 @@ class Training:
     def models(self) -> Any:
         """The trained models of all members, stacked: every array has a leading member dim (sweeps x seeds)."""
         with _precision(self._precision):
-            carry = _restored(self._engine, self._leaves)
-        learned, still = (jax.tree.map(lambda leaf: leaf[: self._engine.count], part) for part in (carry.learned, carry.still))
+            shapes = self._engine.shapes()
+        parts = _fitted((shapes.learned, shapes.still), self._leaves)
+        learned, still = (jax.tree.map(lambda leaf: leaf[: self._engine.count], part) for part in parts)
         return self._engine._whole(learned, still)  # pyright: ignore[reportPrivateUsage]
 
 
@@ -130,14 +132,16 @@ class Lab:
         batch_size: int | None = None,
         stream: bool = False,
         loss: Loss = cross_entropy,
+        start: Training | None = None,
         name: str = "training",
     ) -> Training:
         """Train every member (seeds x swept values) at once and measure the probes along the way.
 
         `sweep` maps dotted paths such as "optimiser.rate" or "model.embedding_std" to values; a `Swept` inside of a
         config does the same. Without a `batch_size` every step sees the whole training set; with one it sees a minibatch
-        of it, or with `stream` as many new examples (the training set then only measures). The same call finds a finished
-        training in the cache, or goes on from a saved state.
+        of it, or with `stream` as many new examples (the training set then only measures). With `start` every member begins with
+        the weights with which the member of the same seed (and swept values) ended another training; its task, and which parts
+        learn, may differ. The same call finds a finished training in the cache, or goes on from a saved state.
         """
         if not isinstance(steps, int) or steps < 0:
             raise ConfigError(f"steps: got {steps!r}, allowed: a whole number, at least 0")
@@ -154,18 +158,21 @@ class Lab:
                 raise ConfigError(f"sweep {path}: no such float, allowed: paths that begin with {', '.join(parts)}")
             name_of_dim = path if last_names.count(path.rpartition(".")[2]) > 1 else rest
             parts[head] = _swept_part(parts[head], head, rest, values, name_of_dim)
-        sweeps = swept_in(*parts.values())
+        sweeps = swept_in(*parts.values()) | _sweeps_of(start, swept_in(*parts.values()))
         choices = list(itertools.product(*(range(len(swept.grid)) for swept in sweeps.values()), chosen_seeds))
         columns = np.asarray(choices, dtype=np.uint32).T
-        members = Members(columns[-1], {key: columns[place].astype(np.int32) for place, key in enumerate(sweeps)})  # pyright: ignore[reportArgumentType]
+        chosen = {key: columns[place].astype(np.int32) for place, key in enumerate(sweeps)}
+        given = None if start is None else _start_of(start, chosen_seeds, sweeps, choices)
+        members = Members(columns[-1], chosen, given)  # pyright: ignore[reportArgumentType]
 
         with _precision(self.precision), self._compilation_cache():
             devices = jax.local_devices()[: len(choices)]
             engine = Engine(**parts, probes=probes, snapshots=snapshots, loss=loss, batch_size=batch_size,
                             members=members, devices=devices, stream=stream)  # fmt: skip
+            engine.require_fitting_start()
             run = _Run(
                 lab=self, engine=engine, steps=steps, recorded=record.steps(steps), name=name,
-                digest=self._digest(engine, steps, record, chosen_seeds),
+                digest=self._digest(engine, steps, record, chosen_seeds, start),
             )  # fmt: skip
             arrays, seconds = run.result()
             leaves = {key: value for key, value in arrays.items() if key.startswith("carry:")}
@@ -189,7 +196,9 @@ class Lab:
             for name, value in before.items():
                 jax.config.update(name, value)
 
-    def _digest(self, engine: Engine, steps: int, record: AbstractSchedule, seeds: Sequence[int]) -> str:
+    def _digest(
+        self, engine: Engine, steps: int, record: AbstractSchedule, seeds: Sequence[int], start: Training | None
+    ) -> str:  # fmt: skip
         """Content address: configs, seeds, precision, device kind, and the code and versions that shape the numbers."""
         content = {
             "task": describe(engine.task), "model": describe(engine.model), "optimiser": describe(engine.optimiser),
@@ -197,7 +206,7 @@ class Lab:
             "snapshots": [describe(probe) for probe in engine.snapshots],
             "loss": describe(engine.loss),
             "steps": steps, "record": describe(record), "seeds": list(seeds), "batch_size": engine.batch_size,
-            "stream": engine.stream,
+            "stream": engine.stream, "start": None if start is None else start.digest,
             "precision": self.precision, "device": self.device, "versions": versions(),
             "code": _code_digest(engine),
         }  # fmt: skip
@@ -244,15 +253,21 @@ class _Run:
         measured = _Measured(engine, saved)
         carry, step = (engine.put(_restored(engine, saved, self._file)), int(header["step"])) if header else (engine.start(), 0)
         begun = last_state = time.monotonic()
+        writing = 0.0
         before = float(header.get("seconds", 0.0))
         first_step, compiled = None, begun
         targets = [int(target) for target in self.recorded if target > step or not header]
         length = 1
 
         def state(finished: bool) -> dict[str, np.ndarray]:
-            arrays = measured.arrays() | _leaves(carry)
-            seconds = before + time.monotonic() - begun
+            nonlocal last_state, writing
+            started = time.monotonic()
+            # A finished training needs no optimiser any more, which has most of the numbers.
+            arrays = measured.arrays() | _leaves((carry.learned, carry.still) if finished else carry)
+            seconds = before + started - begun
             write_state(self._file, {"digest": self.digest, "step": step, "finished": finished, "seconds": seconds}, arrays)
+            last_state = time.monotonic()
+            writing = last_state - started
             return arrays
 
         with _polite_interrupt() as stop:
@@ -276,8 +291,7 @@ class _Run:
                     raise InterruptedTrainingError(
                         f"stopped {self.name} at step {step} of {self.steps}; the same command goes on from there"
                     )
-                if targets and now - last_state > self.lab.state_interval:
-                    last_state = now
+                if targets and now - last_state > self.lab.state_interval + 20 * writing:  # large states take long to write
                     state(finished=False)
             if self.steps > 0 and engine.snapshots:
                 measured.add("snapshots", engine.snapshot(carry))
@@ -365,7 +379,12 @@ def _leaves(carry: Any) -> dict[str, np.ndarray]:
 
 
 def _restored(engine: Engine, saved: Mapping[str, np.ndarray], origin: Path | str = "a finished training") -> Any:
-    shapes, structure = jax.tree.flatten(engine.shapes())
+    return _fitted(engine.shapes(), saved, origin)
+
+
+def _fitted(tree: Any, saved: Mapping[str, np.ndarray], origin: Path | str = "a finished training") -> Any:
+    """The tree of shapes with the saved arrays in their places."""
+    shapes, structure = jax.tree.flatten(tree)
     leaves = [saved.get(f"carry:{place}") for place in range(len(shapes))]
     for shape, leaf in zip(shapes, leaves, strict=True):
         if leaf is None or leaf.shape != shape.shape or leaf.dtype != shape.dtype:
@@ -538,6 +557,29 @@ def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     if not chosen or len(set(chosen)) < len(chosen) or min(chosen) < 0 or max(chosen) >= 2**32:
         raise ConfigError(f"seeds: got {seeds!r}, allowed: a count of at least 1, or distinct whole numbers from 0")
     return chosen
+
+
+def _sweeps_of(start: Training | None, known: Mapping[str, Swept]) -> dict[str, Swept]:
+    """The sweeps of another training that the new one does not have: all its members start new ones."""
+    dims = [] if start is None else [str(dim) for dim in start.trajectory["loss"].dims if dim not in ("seed", "step")]
+    return {dim: Swept.over(dim, start.trajectory[dim].values.tolist()) for dim in dims if dim not in known}  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def _start_of(start: Training, seeds: Sequence[int], sweeps: Mapping[str, Swept], choices: Sequence[tuple[int, ...]]) -> list[Any]:
+    """For every new member the numbers of the trained model that has its seed and its values of the other training's sweeps."""
+    had = {str(dim): start.trajectory[dim].values.tolist() for dim in start.trajectory["loss"].dims if dim != "step"}
+    for name, known in had.items():
+        wanted = list(seeds) if name == "seed" else list(sweeps[name].grid)
+        if not set(wanted) <= set(known):
+            got, allowed = (", ".join(f"{one:g}" for one in numbers) for numbers in (wanted, known))
+            raise ConfigError(f"start: got {name} {got}, allowed: those that the other training had, {allowed}")
+    sizes = [len(known) for known in had.values()]
+    rows = []
+    for choice in choices:
+        values = {name: swept.grid[at] for (name, swept), at in zip(sweeps.items(), choice[:-1], strict=True)}
+        values["seed"] = choice[-1]
+        rows.append(int(np.ravel_multi_index([known.index(values[name]) for name, known in had.items()], sizes)))
+    return [np.asarray(leaf)[rows] for leaf in jax.tree.leaves(eqx.filter(start.models, eqx.is_inexact_array))]
 
 
 def _swept_part(config: Any, head: str, path: str, values: Sequence[float], name: str) -> Any:

@@ -1,12 +1,15 @@
 """Statistics over seeds and along training. SciPy is imported on use: it takes a second."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import xarray as xr
 
 LEVEL = 0.95
 RESAMPLES = 4000
+POOLED_RESAMPLES = 500
+"""Of numbers that a Python function makes of all seeds together."""
 
 
 def bootstrap_interval(numbers: np.ndarray) -> tuple[float, float]:
@@ -21,6 +24,48 @@ def bootstrap_interval(numbers: np.ndarray) -> tuple[float, float]:
     chosen = np.random.default_rng(0).integers(0, numbers.size, (RESAMPLES, numbers.size))
     low, high = np.percentile(numbers[chosen].mean(axis=1), [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
     return float(low), float(high)
+
+
+def exact_interval(successes: int, trials: int) -> tuple[float, float]:
+    """95 % interval of a success rate after Clopper and Pearson: exact, also where all trials succeed or all fail."""
+    if trials == 0:
+        return math.nan, math.nan
+    from scipy import stats
+
+    interval = stats.binomtest(successes, trials).proportion_ci(LEVEL, method="exact")
+    return float(interval.low), float(interval.high)
+
+
+def fisher_test(first: xr.DataArray, second: xr.DataArray) -> float:
+    """Chance (two-sided, Fisher's exact test) of success rates so different, if there were no difference."""
+    from scipy import stats
+
+    table = [[int((values > 0.5).sum()), int((values <= 0.5).sum())] for values in (first.values, second.values)]
+    return float(stats.fisher_exact(table).pvalue)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def over_all_seeds(statistic: Callable[..., float], *samples: xr.DataArray) -> xr.DataArray:
+    """A number of all seeds together, such as a ratio of medians, and the same of bootstrap resamples of the seeds.
+
+    Dim `resample`: the first is the sample itself. Arms are resampled independently; what they have beside `seed` stays whole.
+    Times of seeds that never got there may be infinite.
+    """
+    random = np.random.default_rng(0)
+    values = [statistic(*samples)]
+    for _ in range(POOLED_RESAMPLES):
+        chosen = [sample.isel(seed=random.integers(0, sample.sizes["seed"], sample.sizes["seed"])) for sample in samples]
+        values.append(statistic(*chosen))
+    seeds = min(sample.sizes["seed"] for sample in samples)
+    return xr.DataArray(np.asarray(values, float), dims="resample", attrs={"seeds": seeds})
+
+
+def resampled_interval(values: np.ndarray) -> tuple[float, float]:
+    """95 % interval of resampled numbers, some of which may be infinite; NaN ones are left out."""
+    values = np.sort(values[~np.isnan(values)])
+    if not values.size:
+        return math.nan, math.nan
+    places = np.round(np.asarray([(1 - LEVEL) / 2, (1 + LEVEL) / 2]) * (values.size - 1)).astype(int)
+    return float(values[places[0]]), float(values[places[1]])
 
 
 def rank_correlation(first: xr.DataArray, second: xr.DataArray, dim: str) -> xr.DataArray:

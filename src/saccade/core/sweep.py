@@ -117,21 +117,27 @@ def swept_in(*configs: Any) -> dict[str, Swept]:
     found: dict[str, Swept] = {}
     for config in configs:
         if isinstance(config, Swept):
-            known = found.setdefault(config.name, config)
-            if known.grid != config.grid:
-                raise ConfigError(f"sweep {config.name}: got two different grids, allowed: one grid a name")
+            _add(found, {config.name: config})
         elif dataclasses.is_dataclass(config):
-            for field in dataclasses.fields(config):
-                for name, inner in swept_in(getattr(config, field.name)).items():
-                    if found.setdefault(name, inner).grid != inner.grid:
-                        raise ConfigError(f"sweep {name}: got two different grids, allowed: one grid a name")
+            parts = [getattr(config, field.name) for field in dataclasses.fields(config)]
+            _add(found, swept_in(*parts))
+        elif isinstance(config, tuple):
+            _add(found, swept_in(*config))
     return found
+
+
+def _add(found: dict[str, Swept], more: Mapping[str, Swept]) -> None:
+    for name, swept in more.items():
+        if found.setdefault(name, swept).grid != swept.grid:
+            raise ConfigError(f"sweep {name}: got two different grids, allowed: one grid a name")
 
 
 def map_swept(config: T, function: Callable[[Swept], Any]) -> T:
     """The config with every `Swept` replaced; construction checks are not repeated (they ran on every value)."""
     if isinstance(config, Swept):
         return function(config)
+    if type(config) is tuple:
+        return tuple(map_swept(part, function) for part in config)  # pyright: ignore[reportReturnType]
     if not dataclasses.is_dataclass(config) or isinstance(config, type):
         return config
     copy = object.__new__(type(config))

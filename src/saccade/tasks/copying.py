@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from saccade.core.interfaces import END, FIRST_WORD, AbstractTask, SentencePairs
-from saccade.core.sweep import require, require_count
+from saccade.core.sweep import require, require_count, require_positive
 
 Order = Literal["copied", "permuted"]
 
@@ -38,6 +38,8 @@ class Copying(AbstractTask):
     """Number of the fixed permutation."""
     largest: int | None = None
     """Words of a set that have an id; None: as many as `words`."""
+    stream: float = 0.0
+    """Number of the stream of sequences: members of one seed that differ in it see different sequences."""
     train_size: int = 1
     """Sequences in the training set; training on fresh ones (`stream`) uses it to measure the loss only."""
     test_size: int = 50
@@ -46,6 +48,7 @@ class Copying(AbstractTask):
     def __post_init__(self):
         require_count(self, "length", "groups", "train_size", "test_size")
         require_count(self, "permutation", least=0)
+        require(self, "stream", "a whole number, at least 0", lambda value: value >= 0 and float(value).is_integer())
         require(self, "order", "copied, permuted", lambda value: value in ("copied", "permuted"))
         least, most = self.length, self.largest
         if most is not None:
@@ -81,7 +84,7 @@ class Copying(AbstractTask):
         return np.append(order, self.length)
 
     def sample(self, key: PRNGKeyArray, size: int) -> SentencePairs:
-        group_key, word_key = jax.random.split(key)
+        group_key, word_key = jax.random.split(jax.random.fold_in(key, jnp.asarray(self.stream).astype(jnp.uint32)))
         lots = jax.random.uniform(word_key, (size, self.set_size))
         lots = jnp.where(jnp.arange(self.set_size) < self.words, lots, 2.0)  # words that are not drawn come last
         words = jnp.argsort(lots, axis=1)[:, : self.length]
@@ -93,6 +96,34 @@ class Copying(AbstractTask):
         return SentencePairs(source, source[:, self.places], aligned, everywhere, everywhere)
 
 
-def permutations(length: int, **settings: Any) -> Copying:
-    """Permutations of `length` words."""
-    return Copying(length, float(length), **settings)
+@dataclasses.dataclass(frozen=True)
+class CopyingSettings:
+    """The settings that studies of copying have in common."""
+
+    seeds: int = 20
+    """Repetitions, each with its own start and sequences."""
+    length: int = 40
+    """Words of a sequence."""
+    choice: int = 60
+    """Words to choose from where co-occurrence is informative."""
+    hidden: int = 256
+    """Size of embeddings and states."""
+    batch_size: int = 128
+    """New sequences a step."""
+    rate: float = 0.001
+    """Learning rate of Adam."""
+    test_size: int = 50
+    """Test sequences."""
+    budget: int = 200
+    """Steps within which a run must succeed."""
+    long_budget: int = 300
+    """The longer budget, reported beside it."""
+
+    def __post_init__(self):
+        require_count(self, "seeds", "hidden", "batch_size", "test_size", "budget", "long_budget")
+        require_positive(self, "rate")
+        require_count(self, "length")
+        require_count(self, "choice", least=self.length + 1)
+
+    def copying(self, words: float, **settings: Any) -> Copying:
+        return Copying(self.length, words, test_size=self.test_size, **settings)

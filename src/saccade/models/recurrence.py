@@ -1,0 +1,159 @@
+"""The recurrent layer: LSTM or GRU, one or both directions, one component for every model that has one.
+
+The gradient is written by hand, for speed: differentiated as it stands, a scan adds up the gradient of the state's weights in every
+step (a product and a sum of the size of the weights). Here the backward scan only carries what is recurrent, and the
+weights' gradient is one product over all steps and sentences. Numbers and starts are those of PyTorch's `nn.LSTM` and `nn.GRU`.
+"""
+
+from functools import partial
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from saccade.models.linear import uniform
+
+CellName = Literal["lstm", "gru"]
+State = tuple[Float[Array, "sentence hidden"], ...]
+"""What a cell hands on: the output first; an LSTM also has its memory."""
+
+FEW_WORDS = 512
+"""Up to here a word's row is found by a product with one-hot vectors: its gradient is a product too, and not a slow scatter."""
+
+
+def lstm_cell(inputs: Float[Array, "sentence gate"], fed_back: Float[Array, "sentence gate"], state: State) -> State:
+    gates = inputs + fed_back
+    enter, forget, content, leave = jnp.split(gates, 4, axis=-1)
+    memory = jax.nn.sigmoid(forget) * state[1] + jax.nn.sigmoid(enter) * jnp.tanh(content)
+    return jax.nn.sigmoid(leave) * jnp.tanh(memory), memory
+
+
+def gru_cell(inputs: Float[Array, "sentence gate"], fed_back: Float[Array, "sentence gate"], state: State) -> State:
+    (reset_in, keep_in, content_in), (reset_back, keep_back, content_back) = (
+        jnp.split(part, 3, axis=-1) for part in (inputs, fed_back)
+    )
+    keep = jax.nn.sigmoid(keep_in + keep_back)
+    content = jnp.tanh(content_in + jax.nn.sigmoid(reset_in + reset_back) * content_back)
+    return ((1 - keep) * content + keep * state[0],)
+
+
+CELLS = {"lstm": (lstm_cell, 4, 2), "gru": (gru_cell, 3, 1)}
+"""Each cell: its function, its gates and the arrays of its state."""
+
+
+def _fed_back(weights: Float[Array, "hidden gate"], bias: Float[Array, " gate"], state: State) -> Float[Array, "sentence gate"]:
+    return state[0] @ weights + bias
+
+
+def _held(there: Bool[Array, " sentence"] | None, new: State, old: State) -> State:
+    """The new state where there is a word, and the old one at padding."""
+    if there is None:
+        return new
+    return tuple(jnp.where(there[:, None], one, other) for one, other in zip(new, old, strict=True))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 6))
+def recur(
+    cell: CellName,
+    inputs: Float[Array, "position sentence gate"],
+    weights: Float[Array, "hidden gate"],
+    bias: Float[Array, " gate"],
+    start: State,
+    mask: Bool[Array, "position sentence"] | None,
+    backwards: bool,
+) -> tuple[Float[Array, "position sentence hidden"], State]:
+    """All outputs, and the last state, of a cell along the positions."""
+    return _forward(cell, inputs, weights, bias, start, mask, backwards)[0]
+
+
+def _forward(cell: CellName, inputs: Array, weights: Array, bias: Array, start: State, mask: Array | None, backwards: bool):
+    step = CELLS[cell][0]
+
+    def move(state: State, at: tuple[Array, Array | None]):
+        inputs_here, there = at
+        fed_back = _fed_back(weights, bias, state)
+        new = _held(there, step(inputs_here, fed_back, state), state)
+        return new, (new[0], fed_back, state)
+
+    last, (outputs, fed_back, before) = jax.lax.scan(move, start, (inputs, mask), reverse=backwards)
+    return (outputs, last), (inputs, weights, mask, fed_back, before)
+
+
+def _backward(cell: CellName, backwards: bool, kept: tuple, gradients: tuple[Array, State]):
+    inputs, weights, mask, fed_back, before = kept
+    of_outputs, of_last = gradients
+    step = CELLS[cell][0]
+
+    def move(of_state: State, at: tuple):
+        of_output, inputs_here, fed_here, state, there = at
+        of_new = (of_state[0] + of_output, *of_state[1:])
+        _, pull = jax.vjp(lambda *parts: _held(there, step(*parts), parts[2]), inputs_here, fed_here, state)
+        of_inputs, of_fed, of_before = pull(of_new)
+        return (of_before[0] + of_fed @ weights.T, *of_before[1:]), (of_inputs, of_fed)
+
+    along = (of_outputs, inputs, fed_back, before, mask)
+    of_start, (of_inputs, of_fed) = jax.lax.scan(move, of_last, along, reverse=not backwards)
+    of_weights = jnp.einsum("psh,psg->hg", before[0], of_fed)
+    return of_inputs, of_weights, of_fed.sum((0, 1)), of_start, None
+
+
+recur.defvjp(_forward, _backward)
+
+
+class Recurrence(eqx.Module):
+    """One recurrent layer in one direction. Arrays inside have positions first, as the scan wants them."""
+
+    input_weights: Float[Array, "feature gate"]
+    input_bias: Float[Array, " gate"]
+    state_weights: Float[Array, "hidden gate"]
+    state_bias: Float[Array, " gate"]
+    cell: CellName = eqx.field(static=True)
+    backwards: bool = eqx.field(static=True, default=False)
+
+    @staticmethod
+    def build(key: PRNGKeyArray, features: int, hidden: int, cell: CellName, backwards: bool = False) -> "Recurrence":
+        """Uniform between -1 and 1 over sqrt(hidden), as PyTorch does it."""
+        gates = CELLS[cell][1] * hidden
+        shapes = ((features, gates), (gates,), (hidden, gates), (gates,))
+        keys = jax.random.split(key, len(shapes))
+        arrays = [uniform(key, shape, hidden) for key, shape in zip(keys, shapes, strict=True)]
+        input_weights, input_bias, state_weights, state_bias = arrays
+        return Recurrence(input_weights, input_bias, state_weights, state_bias, cell, backwards)
+
+    @property
+    def hidden(self) -> int:
+        return self.state_weights.shape[0]
+
+    def start(self, sentences: int) -> State:
+        return (jnp.zeros((sentences, self.hidden), self.state_weights.dtype),) * CELLS[self.cell][2]
+
+    def of_words(
+        self,
+        table: Float[Array, "word feature"],
+        words: Int[Array, "sentence position"],
+        mask: Bool[Array, "sentence position"] | None = None,
+        start: State | None = None,
+        gates: Float[Array, "sentence position"] | None = None,
+    ) -> tuple[Float[Array, "sentence position hidden"], State]:
+        """Outputs at all positions, and the last state, for sentences of words that have embeddings.
+
+        The table is projected before words look themselves up in it. `gates` multiply the embeddings, for saliency.
+        """
+        inputs = looked_up(table @ self.input_weights, words)
+        if gates is not None:
+            inputs = gates[..., None] * inputs
+        inputs = jnp.swapaxes(inputs + self.input_bias, 0, 1)
+        start = self.start(words.shape[0]) if start is None else start
+        there = None if mask is None else mask.T
+        weights = (self.state_weights, self.state_bias)
+        outputs, last = recur(self.cell, inputs, *weights, start, there, self.backwards)  # pyright: ignore[reportGeneralTypeIssues]
+        return jnp.swapaxes(outputs, 0, 1), last
+
+
+def looked_up(table: Float[Array, "word column"], words: Int[Array, "*some"]) -> Float[Array, "*some column"]:
+    """The rows of some words."""
+    if table.shape[0] > FEW_WORDS:
+        return table[words]
+    return jax.nn.one_hot(words, table.shape[0], dtype=table.dtype) @ table

@@ -1,0 +1,73 @@
+"""The bag-of-words proxy of a translation model (Snell, Zhong, Klein & Steinhardt 2021, sections 2.3 and 4).
+
+Every target word is predicted from the mean of the source words' logits: p = softmax((1/L) sum_l W e_{x_l}), e and W from
+N(0, 1/d). What word i says alone, theta_i = softmax(W e_i), is its translation; beta of the proxy is theta at the right word.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Output, SentencePairs
+from saccade.core.sweep import require_count
+from saccade.models.recurrence import looked_up
+
+
+class WordProxy(AbstractModel):
+    """Embeddings and a linear readout."""
+
+    embeddings: Float[Array, "id dimension"]
+    readout: Float[Array, "dimension id"]
+
+    @property
+    def word_logits(self) -> Float[Array, "id other_id"]:
+        """W e_i: the logits of every target word, given one source word alone."""
+        return self.embeddings @ self.readout
+
+    def __call__(self, batch: SentencePairs, gates: Float[Array, "pair source"] | None = None) -> Output:
+        """The same logits for every target word, and uniform attention. `gates` multiply the embeddings."""
+        weights = batch.source_mask / batch.source_mask.sum(-1, keepdims=True)
+        shares = weights if gates is None else gates * weights
+        # Words are classified before they are averaged, and counted before that: a bag of words is all there is.
+        counts = jnp.sum(shares[..., None] * jax.nn.one_hot(batch.source, self.embeddings.shape[0]), axis=1)
+        logits = (counts @ self.embeddings) @ self.readout
+        pairs, targets = batch.target.shape
+        shape = (pairs, targets, batch.source.shape[1])
+        return Output(
+            jnp.broadcast_to(logits[:, None], (pairs, targets, logits.shape[-1])), jnp.broadcast_to(weights[:, None], shape)
+        )
+
+    def lexical_probe(self, batch: SentencePairs) -> Float[Array, "pair target source"]:
+        """beta: the log probability of the right word, given one source word alone."""
+        table = jax.nn.log_softmax(self.word_logits)
+        rows = looked_up(table, batch.source)
+        return jnp.einsum("pli,pti->ptl", rows, jax.nn.one_hot(batch.target, table.shape[1], dtype=table.dtype))
+
+
+@dataclasses.dataclass(frozen=True)
+class WordProxyConfig(AbstractModelConfig):
+    """Size of the proxy."""
+
+    dimension: int = 256
+    """Dimension of the embeddings (d); the theory is about d without end."""
+
+    def __post_init__(self):
+        require_count(self, "dimension")
+
+    def build(self, task: Any, key: PRNGKeyArray) -> WordProxy:
+        word_key, readout_key = jax.random.split(key)
+        ids, size = task.vocabulary_size, self.dimension
+        scale = size**-0.5
+        return WordProxy(
+            scale * jax.random.normal(word_key, (ids, size)), scale * jax.random.normal(readout_key, (size, ids))
+        )  # fmt: skip
+
+
+def summed_token_entropy(model: Any, batch: SentencePairs) -> Float[Array, ""]:
+    """Cross-entropy of the target words, summed over words and pairs: the loss of the proxy's theory."""
+    logits = model(batch).logits
+    correct = batch.target[..., None] == jnp.arange(logits.shape[-1])
+    return -jnp.sum(jnp.sum(jax.nn.log_softmax(logits) * correct, axis=-1) * batch.target_mask)

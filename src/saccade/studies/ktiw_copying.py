@@ -1,0 +1,370 @@
+"""Attention fails where words cannot be translated first (Snell, Zhong, Klein & Steinhardt 2021, section 3.3 and figure 3).
+
+Copying sequences is simple, and permutations of the same words are copied later than distinct words of a larger set, or not within
+the budget: which words occur together then says nothing, so knowledge to translate individual words (KTIW) has nothing to grow
+from. Beyond the paper: success against the number of words, and permutations with KTIW given to the model beforehand.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import xarray as xr
+
+from saccade.core.claim import Check, Claim
+from saccade.core.errors import ConfigError
+from saccade.core.figure import Figure, Line, Panel, over_seeds
+from saccade.core.lab import Lab
+from saccade.core.optimiser import Adam
+from saccade.core.record import Arm, Record
+from saccade.core.schedule import Every
+from saccade.core.statistics import fisher_test, over_all_seeds, rank_correlation
+from saccade.core.study import Divergence, Study
+from saccade.core.sweep import Swept, require_count, require_single
+from saccade.core.trajectory import at_start, first_step
+from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_entropy
+from saccade.probes.translation import AttentionPlaces, LexicalKnowledge, TokenAccuracy
+from saccade.tasks.copying import CopyingSettings
+from saccade.theory.count_table import diagonal_ratio
+
+SUCCESS = 0.95
+"""Token accuracy above which a run has succeeded."""
+NEVER = float("inf")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(CopyingSettings):
+    """Settings of the study."""
+
+    words: tuple[int, ...] = (40, 41, 44, 50, 60, 80)
+    """Words to choose from; the first as many as a sequence has (permutations), and `choice` among them."""
+    steps: int = 1000
+    """Steps of all runs: slow learners are to be seen."""
+    uniform_steps: int = 300
+    """Steps of the runs with uniform attention."""
+    interval: int = 5
+    """Steps between two evaluations."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_count(self, "interval")
+        require_count(self, "steps", "uniform_steps", least=self.interval)
+        require_single(self, "the study's arms are themselves a sweep", "rate")
+        if self.length not in self.words or self.choice not in self.words:
+            raise ConfigError(f"words: got {self.words}, allowed: with length {self.length} and choice {self.choice} among them")
+        if min(self.words) < self.length:
+            raise ConfigError(f"words: got {min(self.words)}, allowed: at least the {self.length} distinct words of a sequence")
+        if max(self.budget, self.long_budget) > self.steps:
+            raise ConfigError(f"steps: got {self.steps}, allowed: at least the budgets, {self.budget} and {self.long_budget}")
+
+
+def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
+    largest = max(config.words)
+    probes = (TokenAccuracy(), AttentionPlaces(), LexicalKnowledge())
+    learned, uniform = SequenceToSequenceConfig(config.hidden), SequenceToSequenceConfig(config.hidden, attention="uniform")
+
+    def trained(name, task, model, steps, **options):
+        return lab.train(
+            task, model, Adam(config.rate), steps, probes, record=Every(config.interval), seeds=config.seeds,
+            batch_size=config.batch_size, stream=True, loss=token_entropy, name=f"ktiw_copying {name}", **options,
+        )  # fmt: skip
+
+    by_words = config.copying(_swept("words", config.words), largest=largest)
+    mixture = config.copying(float(config.length), groups=2)
+    both = config.copying(_swept("learned_on", (config.length, config.choice)), largest=largest)
+    permutations = config.copying(float(config.length), largest=largest)
+    lexicon = trained("uniform attention", both, uniform, config.uniform_steps)
+    return {
+        "by_words": Arm.of(trained("by words", by_words, learned, config.steps)),
+        "mixture": Arm.of(trained("mixture", mixture, learned, config.steps)),
+        "uniform": Arm.of(lexicon),
+        "given": Arm.of(trained("permutations, lexicon given", permutations, learned, config.steps, start=lexicon)),
+    }
+
+
+def _swept(name: str, words: Sequence[int]) -> float:
+    return Swept.over(name, words)  # pyright: ignore[reportReturnType] (stands where a float stands)
+
+
+# -- measures -------------------------------------------------------------------------------------------------------
+
+
+def success_step(arm: Arm) -> xr.DataArray:
+    """First evaluated step at which a run has succeeded; infinite if it never does."""
+    return first_step(arm.trajectory["test_accuracy"] > SUCCESS, NEVER)
+
+
+def _steps_of(which: str):
+    def measure(record: Record) -> xr.DataArray:
+        if which in ("mixture",):
+            return success_step(record.arm(which))
+        steps = success_step(record.arm("by_words"))
+        return steps.sel(words=record.config["length" if which == "permutations" else "choice"], drop=True)
+
+    return measure
+
+
+def _succeeds(which: str, budget: str):
+    return lambda record: (_steps_of(which)(record) <= record.config[budget]).astype(float)
+
+
+def _given(learned_on: str):
+    def measure(record: Record) -> xr.DataArray:
+        steps = success_step(record.arm("given")).sel(learned_on=record.config[learned_on], drop=True)
+        return (steps <= record.config["budget"]).astype(float)
+
+    return measure
+
+
+def _no_chance(record: Record) -> xr.DataArray:
+    samples = (_succeeds("permutations", "budget")(record), _succeeds("choice", "budget")(record))
+    return over_all_seeds(fisher_test, *samples)
+
+
+def _medians(record: Record) -> xr.DataArray:
+    def ratio(slow: xr.DataArray, fast: xr.DataArray) -> float:
+        medians = float(np.median(slow)), float(np.median(fast))
+        return np.nan if not np.isfinite(medians[1]) else medians[0] / medians[1]
+
+    return over_all_seeds(ratio, _steps_of("permutations")(record), _steps_of("choice")(record))
+
+
+def _ratios(record: Record) -> xr.DataArray:
+    """(n-1)/(k-1) for every number of words."""
+    steps = success_step(record.arm("by_words"))
+    length = record.config["length"]
+    values = [diagonal_ratio(CopyingSettings(length=length, choice=length + 1).copying(float(n))) for n in steps["words"].values]
+    return xr.DataArray(values, {"words": steps["words"]}, ["words"])
+
+
+def _order_of_words(record: Record) -> xr.DataArray:
+    ratios = _ratios(record)
+    return over_all_seeds(
+        lambda steps: float(rank_correlation(ratios, steps.reduce(np.median, "seed"), "words")),
+        success_step(record.arm("by_words")),
+    )
+
+
+def _best_agreement(learned_on: str):
+    def measure(record: Record) -> xr.DataArray:
+        """Best agreement of beta with the right position over the evaluated steps, in units of chance."""
+        trajectory = record.arm("uniform").trajectory.sel(learned_on=record.config[learned_on], drop=True)
+        return (trajectory["lexicon_agreement"] / trajectory["random_agreement"]).max("step")
+
+    return measure
+
+
+def event_steps(trajectory: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
+    """When beta at the right position has doubled, and when attention is right, or one place off, for half of the words."""
+    lexicon = trajectory["lexicon_right"]
+    doubled = first_step(lexicon > 2 * at_start(lexicon), NEVER)
+    looking = first_step(trajectory["attention_accuracy"].sum("offset") > 0.5, NEVER)
+    return doubled, looking
+
+
+def _lexicon_first(record: Record) -> xr.DataArray:
+    doubled, looking = event_steps(record.arm("by_words").trajectory.sel(words=record.config["choice"], drop=True))
+    return ((doubled < looking) & np.isfinite(doubled)).astype(float)
+
+
+AT_BOTH = ("by_words",)
+
+CLAIMS = (
+    Claim(
+        "C-4", "Permutations and mixtures of them sometimes fail within the budget; distinct words of a larger set never do",
+        "Snell 2021, section 3.3 and figure 3",
+        (
+            Check("success rate, words of a larger set", _succeeds("choice", "budget"), ">=", 0.95, AT_BOTH, seeds=20,
+                  by_value=True, rate=True),
+            Check("success rate, permutations", _succeeds("permutations", "budget"), "<=", 0.85, AT_BOTH, seeds=20, by_value=True,
+                  rate=True),
+            Check("success rate, mixture of permutations", _succeeds("mixture", "budget"), "<=", 0.95, ("mixture",), seeds=20,
+                  by_value=True, rate=True),
+        ),
+        tolerance="19 of 20, 17 of 20 and 19 of 20, as specified; success is a token accuracy above 0.95 at an evaluated step",
+        paper="always; sometimes; sometimes", prediction="no co-occurrence signal, no attention",
+    ),
+    Claim(
+        "C-4b", "The difference between permutations and words of a larger set is no chance",
+        "Snell 2021, figure 3",
+        (Check("Fisher's exact test, two-sided", _no_chance, "<", 0.05, AT_BOTH, seeds=20, by_value=True),),
+        tolerance="5 %, a convention", paper="not tested", prediction="not stated",
+    ),
+    Claim(
+        "C-4c", "Permutations are learned within the budget if the model can translate words beforehand",
+        "beyond the paper: weights of a run with uniform attention, on words of a larger set or, for comparison, on permutations",
+        (
+            Check("success rate, lexicon from a larger set", _given("choice"), ">=", 0.95, ("given",), seeds=20, by_value=True,
+                  rate=True),
+            Check("the same less that with weights from permutations",
+                  lambda record: _given("choice")(record) - _given("length")(record), ">", 0.0, ("given",), seeds=20),
+        ),
+        tolerance="19 of 20, as for C-4; a difference that is no chance (its interval)", prediction="KTIW drives attention",
+    ),
+    Claim(
+        "C-5", "Permutations take longer",
+        "Snell 2021, figure 3 ('converges slower')",
+        (Check("median steps to success, permutations / larger set", _medians, ">", 1.0, AT_BOTH, seeds=20),),
+        tolerance="an order; runs that never succeed count as infinitely late", paper="slower", prediction="above 1",
+    ),
+    Claim(
+        "C-6", "The more words to choose from, the sooner: time falls as the co-occurrence ratio (n-1)/(k-1) grows",
+        "beyond the paper; the ratio is derived (C-2)",
+        (Check("rank correlation of the ratio and the median steps to success", _order_of_words, "<=", -0.8, AT_BOTH, seeds=20,
+               by_value=True),),
+        tolerance="-0.8, as specified", prediction="-1",
+    ),
+    Claim(
+        "C-7", "Under uniform attention the lexical probe stays at chance on permutations and finds the right word in a larger set",
+        "Snell 2021, sections 3.2 and 3.3",
+        (
+            Check("permutations: best A(right position, beta) / chance", _best_agreement("length"), "<=", 2.0, ("uniform",)),
+            Check("larger set: best A(right position, beta) / chance", _best_agreement("choice"), ">=", 4.0, ("uniform",)),
+        ),
+        tolerance="2 and 4 times chance: the best of some thirty evaluations of 640 words is 1.4 times chance by luck alone",
+        paper="not stated", prediction="1, and far above",
+    ),
+    Claim(
+        "C-8", "Words are translated before attention finds them (larger set)",
+        "Snell 2021, section 2.2 ('the learning of the attention is driven by KTIW')",
+        (Check("share of runs in which beta at the right position doubles before attention is right for half of the words",
+               _lexicon_first, ">=", 0.9, AT_BOTH, seeds=20, by_value=True, rate=True),),
+        tolerance="90 % of runs, as specified; attention one place off counts as right, which makes attention earlier",
+        paper="stated", prediction="beta first",
+    ),
+)  # fmt: skip
+
+
+# -- figures --------------------------------------------------------------------------------------------------------
+
+
+def figures(record: Record) -> Sequence[Figure]:
+    if record.sweeps:
+        return ()
+    return (_curves(record), _by_words(record), _events(record), _uniform(record), _given_curves(record))
+
+
+def _runs(label: str, accuracy: xr.DataArray) -> list[Line]:
+    """One line a run, as in the paper's figure."""
+    return [Line(label, accuracy["step"].values, accuracy.sel(seed=seed).values) for seed in accuracy["seed"].values]
+
+
+def _curves(record: Record) -> Figure:
+    by_words = record.arm("by_words").trajectory["test_accuracy"]
+    shown = slice(0, record.config["long_budget"])
+    length, choice = record.config["length"], record.config["choice"]
+    larger = by_words.sel(words=choice, step=shown)
+    panels = []
+    for title, slow in (
+        (f"permutations of {length} words", by_words.sel(words=length, step=shown)),
+        (f"permutations of {length} words, of two sets", record.arm("mixture").trajectory["test_accuracy"].sel(step=shown)),
+    ):
+        lines = [*_runs(title, slow), *_runs(f"{length} distinct words of {choice}", larger)]
+        lines.append(Line("budget", np.full(2, record.config["budget"]), np.asarray([0.0, 1.0]), role="reference"))
+        panels.append(Panel(title, "step", "token accuracy", tuple(lines)))
+    caption = (
+        "Token accuracy on the test distribution, one line a run: permutations, and the mixture of permutations of two sets, "
+        "against distinct words of a larger set."
+    )
+    return Figure("ktiw_copying_curves", "Copying fails where words cannot be translated first", caption, tuple(panels))
+
+
+def _by_words(record: Record) -> Figure:
+    steps = success_step(record.arm("by_words"))
+    last = float(record.arm("by_words").trajectory["step"].max())
+    ratios = _ratios(record)
+    shown = steps.where(np.isfinite(steps), last)
+    lines = (over_seeds("steps to success", ratios.values, shown.transpose("seed", "words")),)
+    rate = (steps <= record.config["budget"]).mean("seed")
+    longer = (steps <= record.config["long_budget"]).mean("seed")
+    rates = (
+        Line(f"within {record.config['budget']} steps", ratios.values, rate.values),
+        Line(f"within {record.config['long_budget']} steps", ratios.values, longer.values),
+    )
+    panels = (
+        Panel("time", "co-occurrence ratio (n-1)/(k-1)", "steps to success", lines, "log", "log"),
+        Panel("success", "co-occurrence ratio (n-1)/(k-1)", "share of runs", rates, "log"),
+    )
+    caption = (
+        "Steps to success (mean over runs, with the range; runs that never succeed count with the last step), and the share of "
+        f"runs that succeed, against how much more often a word occurs with itself than with another ({record.seeds} runs each)."
+    )
+    return Figure("ktiw_copying_words", "More words to choose from are learned sooner", caption, panels)
+
+
+def _events(record: Record) -> Figure:
+    trajectory = record.arm("by_words").trajectory.sel(step=slice(0, record.config["long_budget"]))
+    panels = []
+    for which, title in (("length", "permutations"), ("choice", "words of a larger set")):
+        chosen = trajectory.sel(words=record.config[which])
+        attention = chosen["attention_accuracy"].sum("offset")
+        lines = (
+            over_seeds("beta at the right position", chosen["step"], chosen["lexicon_right"].transpose("seed", "step")),
+            over_seeds("beta elsewhere", chosen["step"], chosen["lexicon_elsewhere"].transpose("seed", "step")),
+            over_seeds("attention right, or one place off", chosen["step"], attention.transpose("seed", "step")),
+        )
+        panels.append(Panel(title, "step", "probability, or share of words", lines))
+    caption = "What the model knows (beta) and where it looks, mean over runs with the range: beta rises first."
+    return Figure("ktiw_copying_events", "Words first, attention second", caption, tuple(panels))
+
+
+def _uniform(record: Record) -> Figure:
+    trajectory = record.arm("uniform").trajectory
+    panels = []
+    for rule, variable in (("ties shared", "lexicon_agreement"), ("the authors' rule", "lexicon_agreement_authors")):
+        lines = []
+        for which, title in (("length", "permutations"), ("choice", "words of a larger set")):
+            chosen = trajectory.sel(learned_on=record.config[which])
+            lines.append(over_seeds(title, chosen["step"], chosen[variable].transpose("seed", "step")))
+        chance = chosen["random_agreement"].mean("seed")
+        lines.append(Line("chance", chosen["step"].values, chance.values, role="theory"))
+        panels.append(Panel(rule, "step", "A(right position, beta)", tuple(lines)))
+    caption = (
+        "Under uniform attention: how often the right position is among the top 5 % of the lexical probe. With the authors' rule a "
+        "constant probe would always agree."
+    )
+    return Figure("ktiw_copying_uniform", "What is learned under uniform attention", caption, tuple(panels))
+
+
+def _given_curves(record: Record) -> Figure:
+    accuracy = record.arm("given").trajectory["test_accuracy"].sel(step=slice(0, record.config["long_budget"]))
+    plain = record.arm("by_words").trajectory["test_accuracy"].sel(words=record.config["length"], step=accuracy["step"])
+    lines = [over_seeds("nothing given", plain["step"], plain.transpose("seed", "step"))]
+    for which, title in (("length", "weights from permutations"), ("choice", "weights from a larger set")):
+        chosen = accuracy.sel(learned_on=record.config[which])
+        lines.append(over_seeds(title, chosen["step"], chosen.transpose("seed", "step")))
+    panel = Panel("permutations", "step", "token accuracy", tuple(lines))
+    caption = (
+        "Permutations, started from nothing, or from the weights of a run with uniform attention: on permutations, or on words of "
+        "a larger set, where it can learn to translate words. Mean over runs, with the range."
+    )
+    return Figure("ktiw_copying_given", "With a lexicon given, permutations are learned", caption, (panel,))
+
+
+DIVERGENCES = (
+    Divergence("budget", "figure 3 shows the first iterations; section 6.2 says 300", "200 steps", "200; 300 beside it",
+               "more permutation runs succeed within 300 steps (figure: share of runs)"),
+    Divergence("randomness", "20 seeds", "sequences are shuffled by an unseeded generator", "every run has its own sequences",
+               "a seed gives the same run again"),
+    Divergence("context", "c_t = sum of alpha h", "passes a further linear layer", "the layer is there", "as in the code"),
+    Divergence("hidden layer of N", "one, activation not stated", "tanh here, ReLU for translation", "tanh", "as in the code"),
+    Divergence("vocabulary", "40, 60 or 80 words", "40 or 60, and two special ids",
+               "ids for the largest set; those that a run does not use have probability 0", "none: the models are the same"),
+    Divergence("agreement of constants", "not stated", "a constant always agrees", "ties are shared: a constant agrees by chance",
+               "C-7: on permutations the probe is nearly constant"),
+)  # fmt: skip
+
+STUDY = Study(
+    name="ktiw_copying",
+    title="Attention fails where words cannot be translated first",
+    paper="Snell, Zhong, Klein & Steinhardt 2021",
+    presets={
+        "quick": Config(length=8, choice=12, words=(8, 9, 10, 12, 16), hidden=32, batch_size=32, rate=0.005, budget=110,
+                        long_budget=160, steps=220, uniform_steps=110),
+        "paper": Config(),
+    },
+    experiment=experiment,
+    claims=CLAIMS,
+    figures=figures,
+    divergences=DIVERGENCES,
+)  # fmt: skip
