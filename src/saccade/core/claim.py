@@ -178,7 +178,7 @@ def _measured(check: Check, record: Record) -> tuple[xr.DataArray, xr.DataArray]
     diverged = [record.arm(name).diverged for names in found.values() for name in names]
     diverged = [one.sel({dim: at for dim, at in check.where.items() if dim in one.dims}) for one in diverged]
     values = check.measure(record).astype(float)
-    if "seed" not in values.dims and "resample" not in values.dims:
+    if ("seed" in values.dims) == ("resample" in values.dims):
         raise TypeError(f"check {check.quantity!r} must give one number a seed, or one with its resamples, got dims {values.dims}")
     lost = xr.zeros_like(values, dtype=bool)
     for one in diverged:
@@ -220,11 +220,11 @@ def _find(check: Check, values: xr.DataArray, diverged: xr.DataArray) -> Finding
         verdict = "fails" if broken else "holds"
         if broken:
             reasons.append(f"{broken} of {numbers.size} seeds break the bound")
-    elif math.isnan(value):
+    elif math.isnan(value) or (pooled and math.isnan(low) and not check.by_value):
         verdict = "undetermined"
-        reasons.append("no number")
+        reasons.append("no number" if math.isnan(value) else "no interval")
     else:
-        one = check.by_value or (seeds < 2 and not pooled)  # one seed has no interval
+        one = check.by_value or math.isnan(low)  # one seed has no interval, unless of a rate
         edges = (value, value) if one else (low, high)
         kept = [bool(check.keeps(edge)) for edge in edges]
         verdict = "holds" if all(kept) else "undetermined" if any(kept) else "fails"

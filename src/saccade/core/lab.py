@@ -162,7 +162,7 @@ class Lab:
         choices = list(itertools.product(*(range(len(swept.grid)) for swept in sweeps.values()), chosen_seeds))
         columns = np.asarray(choices, dtype=np.uint32).T
         chosen = {key: columns[place].astype(np.int32) for place, key in enumerate(sweeps)}
-        given = None if start is None else _start_of(start, chosen_seeds, sweeps, choices)
+        given = None if start is None else _start_of(start, chosen_seeds, sweeps, choices, self.precision)
         members = Members(columns[-1], chosen, given)  # pyright: ignore[reportArgumentType]
 
         with _precision(self.precision), self._compilation_cache():
@@ -565,7 +565,9 @@ def _sweeps_of(start: Training | None, known: Mapping[str, Swept]) -> dict[str, 
     return {dim: Swept.over(dim, start.trajectory[dim].values.tolist()) for dim in dims if dim not in known}  # pyright: ignore[reportOptionalMemberAccess]
 
 
-def _start_of(start: Training, seeds: Sequence[int], sweeps: Mapping[str, Swept], choices: Sequence[tuple[int, ...]]) -> list[Any]:
+def _start_of(
+    start: Training, seeds: Sequence[int], sweeps: Mapping[str, Swept], choices: Sequence[tuple[int, ...]], precision: Precision
+) -> list[Any]:
     """For every new member the numbers of the trained model that has its seed and its values of the other training's sweeps."""
     had = {str(dim): start.trajectory[dim].values.tolist() for dim in start.trajectory["loss"].dims if dim != "step"}
     for name, known in had.items():
@@ -579,7 +581,9 @@ def _start_of(start: Training, seeds: Sequence[int], sweeps: Mapping[str, Swept]
         values = {name: swept.grid[at] for (name, swept), at in zip(sweeps.items(), choice[:-1], strict=True)}
         values["seed"] = choice[-1]
         rows.append(int(np.ravel_multi_index([known.index(values[name]) for name, known in had.items()], sizes)))
-    return [np.asarray(leaf)[rows] for leaf in jax.tree.leaves(eqx.filter(start.models, eqx.is_inexact_array))]
+    leaves = [np.asarray(leaf)[rows] for leaf in jax.tree.leaves(eqx.filter(start.models, eqx.is_inexact_array))]
+    # The other training may have been done in another precision: members keep the new one's.
+    return [leaf.astype(precision) if leaf.dtype == start._precision else leaf for leaf in leaves]
 
 
 def _swept_part(config: Any, head: str, path: str, values: Sequence[float], name: str) -> Any:

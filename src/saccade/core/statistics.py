@@ -36,25 +36,30 @@ def exact_interval(successes: int, trials: int) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def fisher_test(first: xr.DataArray, second: xr.DataArray) -> float:
-    """Chance (two-sided, Fisher's exact test) of success rates so different, if there were no difference."""
+def fisher_test(first: xr.DataArray, second: xr.DataArray) -> xr.DataArray:
+    """Chance (two-sided, Fisher's exact test) of success rates so different, if there were no difference.
+
+    A number of all seeds together, for a check by value: it has no interval.
+    """
     from scipy import stats
 
     table = [[int((values > 0.5).sum()), int((values <= 0.5).sum())] for values in (first.values, second.values)]
-    return float(stats.fisher_exact(table).pvalue)  # pyright: ignore[reportAttributeAccessIssue]
+    chance = float(stats.fisher_exact(table).pvalue)  # pyright: ignore[reportAttributeAccessIssue]
+    seeds = min(int(values.notnull().sum("seed").min()) for values in (first, second))
+    return xr.DataArray([chance], dims="resample", attrs={"seeds": seeds})
 
 
 def over_all_seeds(statistic: Callable[..., float], *samples: xr.DataArray) -> xr.DataArray:
     """A number of all seeds together, such as a ratio of medians, and the same of bootstrap resamples of the seeds.
 
-    Dim `resample`: the first is the sample itself. Arms are resampled independently; what they have beside `seed` stays whole.
-    Times of seeds that never got there may be infinite.
+    The statistic gets plain arrays with the seeds first. Dim `resample`: the first is the sample itself. Samples are resampled
+    independently; what they have beside `seed` stays whole. Times of seeds that never got there may be infinite.
     """
     random = np.random.default_rng(0)
-    values = [statistic(*samples)]
+    arrays = [sample.transpose("seed", ...).values for sample in samples]
+    values = [statistic(*arrays)]
     for _ in range(POOLED_RESAMPLES):
-        chosen = [sample.isel(seed=random.integers(0, sample.sizes["seed"], sample.sizes["seed"])) for sample in samples]
-        values.append(statistic(*chosen))
+        values.append(statistic(*(array[random.integers(0, len(array), len(array))] for array in arrays)))
     seeds = min(sample.sizes["seed"] for sample in samples)
     return xr.DataArray(np.asarray(values, float), dims="resample", attrs={"seeds": seeds})
 

@@ -29,3 +29,19 @@ def first_step(condition: xr.DataArray, never: float = np.nan) -> xr.DataArray:
     """The first recorded step at which a condition is true, or `never`."""
     steps = at_place(condition["step"].astype(float), condition.argmax("step"))
     return steps.where(condition.any("step"), never)
+
+
+def half_rise(values: xr.DataArray) -> xr.DataArray:
+    """The step at which a quantity has gone half of its way from its first value to its last, between recorded steps by a line.
+
+    NaN for a member that ends where it began, or below.
+    """
+    way = values - at_start(values)
+    whole = at_place(way, -1)
+    share = way / whole.where(whole > 0)
+    steps = values["step"].astype(float)
+    there = share >= 0.5
+    after = there.argmax("step")
+    before = (after - 1).clip(0)
+    (x1, y1), (x0, y0) = ((at_place(steps, place), at_place(share, place)) for place in (after, before))
+    return (x0 + (x1 - x0) * (0.5 - y0) / (y1 - y0).where(y1 > y0)).where(whole > 0)

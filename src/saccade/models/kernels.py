@@ -25,7 +25,7 @@ class AbstractKernel(eqx.Module):
 
     @abstractmethod
     def scores(
-        self, queries: Float[Array, "*some query part"], keys: Float[Array, "*some key part"], scale: float | None = None
+        self, queries: Float[Array, "*#some query part"], keys: Float[Array, "*#some key part"], scale: float | None = None
     ) -> Float[Array, "*some query key"]:
         """Logarithms of the weights, before any normalisation."""
 
@@ -40,7 +40,7 @@ class Softmax(AbstractKernel):
     normalised: ClassVar[bool] = True
 
     def scores(
-        self, queries: Float[Array, "*some query part"], keys: Float[Array, "*some key part"], scale: float | None = None
+        self, queries: Float[Array, "*#some query part"], keys: Float[Array, "*#some key part"], scale: float | None = None
     ) -> Float[Array, "*some query key"]:
         return _scale(queries, scale) * _products(queries, keys)
 
@@ -54,7 +54,7 @@ class Gaussian(AbstractKernel):
     normalised: ClassVar[bool] = False
 
     def scores(
-        self, queries: Float[Array, "*some query part"], keys: Float[Array, "*some key part"], scale: float | None = None
+        self, queries: Float[Array, "*#some query part"], keys: Float[Array, "*#some key part"], scale: float | None = None
     ) -> Float[Array, "*some query key"]:
         squares = [jnp.sum(vectors**2, axis=-1) for vectors in (queries, keys)]
         distance = squares[0][..., :, None] + squares[1][..., None, :] - 2 * _products(queries, keys)
@@ -68,7 +68,7 @@ def _scale(queries: Float[Array, "*some query part"], scale: float | None) -> fl
     return queries.shape[-1] ** -0.5 if scale is None else scale
 
 
-def _products(queries: Float[Array, "*some query part"], keys: Float[Array, "*some key part"]) -> Float[Array, "*some query key"]:
+def _products(queries: Float[Array, "*#some query part"], keys: Float[Array, "*#some key part"]) -> Float[Array, "*some query key"]:
     return jnp.einsum("...qd,...kd->...qk", queries, keys)
 
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Output, SentencePairs
-from saccade.core.sweep import require, require_count
+from saccade.core.sweep import Swept, require, require_count
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName
 from saccade.models.linear import Linear
 from saccade.models.recurrence import CellName, Recurrence, State
@@ -198,6 +198,11 @@ class SequenceToSequenceConfig(AbstractModelConfig):
             raise ConfigError(f"lexicon: got 'frozen' with attention {self.attention!r}, allowed: with attention that is learned")
         if self.head_starts is not None and len(self.head_starts) != self.heads:
             raise ConfigError(f"head_starts: got {len(self.head_starts)} numbers, allowed: one for each of the {self.heads} heads")
+        for field, starts in (("base_start", (self.base_start,)), ("head_starts", self.head_starts or ())):
+            for start in starts:
+                for number in start.values if isinstance(start, Swept) else (start,):
+                    if number is not None and not (number >= 0 and float(number).is_integer()):
+                        raise ConfigError(f"{field}: got {number!r}, allowed: a whole number, at least 0")
 
     def build(self, task: Any, key: PRNGKeyArray) -> SequenceToSequence:
         base_key, head_key = jax.random.split(key)

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Output, SentencePairs
 from saccade.core.sweep import require_count
@@ -27,17 +27,21 @@ class WordProxy(AbstractModel):
         """W e_i: the logits of every target word, given one source word alone."""
         return self.embeddings @ self.readout
 
+    def bag_logits(self, batch: SentencePairs, gates: Float[Array, "pair source"] | None = None) -> Float[Array, "pair id"]:
+        """The logits of every target word of a pair. `gates` multiply the embeddings."""
+        mask = batch.source_mask if gates is None else gates * batch.source_mask
+        counts = word_counts(batch.source, mask, self.embeddings.shape[0]) / batch.source_mask.sum(-1, keepdims=True)
+        # A bag of words is all there is: words are counted, then embedded, then averaged.
+        return (counts @ self.embeddings) @ self.readout
+
     def __call__(self, batch: SentencePairs, gates: Float[Array, "pair source"] | None = None) -> Output:
-        """The same logits for every target word, and uniform attention. `gates` multiply the embeddings."""
+        """The same logits for every target word, and uniform attention."""
+        logits = self.bag_logits(batch, gates)
         weights = batch.source_mask / batch.source_mask.sum(-1, keepdims=True)
-        shares = weights if gates is None else gates * weights
-        # Words are classified before they are averaged, and counted before that: a bag of words is all there is.
-        counts = jnp.sum(shares[..., None] * jax.nn.one_hot(batch.source, self.embeddings.shape[0]), axis=1)
-        logits = (counts @ self.embeddings) @ self.readout
         pairs, targets = batch.target.shape
-        shape = (pairs, targets, batch.source.shape[1])
         return Output(
-            jnp.broadcast_to(logits[:, None], (pairs, targets, logits.shape[-1])), jnp.broadcast_to(weights[:, None], shape)
+            jnp.broadcast_to(logits[:, None], (pairs, targets, logits.shape[-1])),
+            jnp.broadcast_to(weights[:, None], (pairs, targets, batch.source.shape[1])),
         )
 
     def lexical_probe(self, batch: SentencePairs) -> Float[Array, "pair target source"]:
@@ -66,8 +70,18 @@ class WordProxyConfig(AbstractModelConfig):
         )  # fmt: skip
 
 
-def summed_token_entropy(model: Any, batch: SentencePairs) -> Float[Array, ""]:
-    """Cross-entropy of the target words, summed over words and pairs: the loss of the proxy's theory."""
-    logits = model(batch).logits
-    correct = batch.target[..., None] == jnp.arange(logits.shape[-1])
-    return -jnp.sum(jnp.sum(jax.nn.log_softmax(logits) * correct, axis=-1) * batch.target_mask)
+def word_counts(
+    words: Int[Array, "pair position"], mask: Bool[Array, "pair position"] | Float[Array, "pair position"], ids: int
+) -> Float[Array, "pair id"]:
+    """How often each id stands in each sentence, padding left out."""
+    rows = jnp.arange(words.shape[0])[:, None]
+    return jnp.zeros((words.shape[0], ids)).at[rows, words].add(mask)
+
+
+def summed_bag_entropy(model: WordProxy, batch: SentencePairs) -> Float[Array, ""]:
+    """Cross-entropy of the target words, summed over words and pairs: the loss of the proxy's theory.
+
+    All words of a pair have the same logits, so their counts are enough: no table of every word's logits is made.
+    """
+    counts = word_counts(batch.target, batch.target_mask, model.readout.shape[1])
+    return -jnp.sum(counts * jax.nn.log_softmax(model.bag_logits(batch)))

@@ -132,7 +132,7 @@ class LexicalKnowledge(AbstractProbe):
 
 @dataclasses.dataclass(frozen=True)
 class PositionTables(AbstractProbe):
-    """alpha, beta and, if wanted, Delta of the first test pairs, whole: to be compared between runs."""
+    """alpha, beta and Delta of the first test pairs, whole, to be compared between runs; NaN where there is no word."""
 
     pairs: int = 16
     """Test pairs that are kept."""
@@ -145,21 +145,46 @@ class PositionTables(AbstractProbe):
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch = first_pairs(moment.test, self.pairs)
-        delta = saliency(moment.model, batch)
-        return {"alpha": moment.model(batch).attention, "beta": moment.model.lexical_probe(batch), "delta": delta}
+        there = word_places(batch)[..., None] & batch.source_mask[:, None]
+        tables = {
+            "alpha": moment.model(batch).attention,
+            "beta": moment.model.lexical_probe(batch),
+            "delta": saliency(moment.model, batch),
+        }
+        return {name: jnp.where(there, table, jnp.nan) for name, table in tables.items()}
 
 
-def mean_agreement(
-    first: Float[Array, "pair target source"], second: Float[Array, "pair target source"], batch: SentencePairs, **options: Any
-) -> Float[Array, ""]:
-    """A(first, second), mean over all target words of some pairs."""
-    there = jnp.broadcast_to(batch.source_mask[:, None], first.shape)
-    return mean_over(agreement(first, second, there, **options), word_places(batch))
+@dataclasses.dataclass(frozen=True)
+class PairWords(AbstractProbe):
+    """The words of the first test pairs, for comparison with models of another kind."""
+
+    pairs: int = 16
+    """Test pairs that are kept."""
+
+    variables: ClassVar = {
+        "source_id": Variable(("pair", "source"), "id of a source word, -1 at padding"),
+        "target_id": Variable(("pair", "target"), "id of a target word, -1 at padding"),
+    }
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        batch = first_pairs(moment.test, self.pairs)
+        sides = {"source_id": (batch.source, batch.source_mask), "target_id": (batch.target, batch.target_mask)}
+        return {name: jnp.where(mask, words, -1) for name, (words, mask) in sides.items()}
 
 
-def mean_rank_agreement(
-    first: Float[Array, "pair target source"], second: Float[Array, "pair target source"], batch: SentencePairs
-) -> Float[Array, ""]:
-    """Kendall's tau, mean over all target words of some pairs."""
-    there = jnp.broadcast_to(batch.source_mask[:, None], first.shape)
-    return mean_over(rank_agreement(first, second, there), word_places(batch))
+def mean_agreement(first: Float[Array, "*row source"], second: Float[Array, "*row source"], **options: Any) -> Float[Array, ""]:
+    """A(first, second), mean over all rows of tables in which NaN stands where there is no word."""
+    there = ~jnp.isnan(first)
+    return mean_over(agreement(first, second, there, **options), there.any(-1))
+
+
+def mean_rank_agreement(first: Float[Array, "*row source"], second: Float[Array, "*row source"]) -> Float[Array, ""]:
+    """Kendall's tau, mean over all rows of such tables."""
+    there = ~jnp.isnan(first)
+    return mean_over(rank_agreement(first, second, there), there.any(-1))
+
+
+def mean_chance(table: Float[Array, "*row source"]) -> Float[Array, ""]:
+    """What agreement by chance would be, mean over all rows of such a table."""
+    there = ~jnp.isnan(table)
+    return mean_over(random_baseline(there), there.any(-1))

@@ -46,8 +46,8 @@ class Config(CopyingSettings):
     """Whether source and target words share their embeddings."""
     trials: int = 3
     """Streams of sequences on which a head is tried alone: it is good, or bad, if it is on all of them."""
-    failure: float = 0.6
-    """A head is bad on a stream if its accuracy at the end is below this."""
+    failure: float = 0.95
+    """A head is bad on a stream if its accuracy at the end is below this: it has not succeeded (the text); 0.6 in the code."""
     pool: int = 20
     """Good heads and bad heads to be found, at least."""
     round_size: int = 40
@@ -159,7 +159,7 @@ def _succeeds(name: str):
 
 
 def _rescued(record: Record) -> xr.DataArray:
-    def difference(one_good: xr.DataArray, all_bad: xr.DataArray) -> float:
+    def difference(one_good: np.ndarray, all_bad: np.ndarray) -> float:
         return float(one_good.mean() - all_bad.mean())
 
     return over_all_seeds(difference, _succeeds("one_good")(record), _succeeds("all_bad")(record))
@@ -234,6 +234,9 @@ DIVERGENCES = (
     Divergence("heads' contexts", "summed", "averaged", "summed; averaged in the preset `code`", "see the preset"),
     Divergence("embeddings of source and target", "not stated", "apart", "shared; apart in the preset `code`", "see the preset"),
     Divergence("a head's start", "W", "score projection and context projection", "both", "as in the code"),
+    Divergence("a bad head", "one that does not converge", "accuracy below 0.6 at the end, on 3 of 3 streams",
+               "one that has not succeeded at the end, on 3 of 3 streams; 0.6 in the preset `code`",
+               "with LSTM no head of 160 ends below 0.6 on all streams: those that fail are near 0.7 after 200 steps"),
     Divergence("runs a scenario", "20", "50", "20; 50 in the preset `code`", "narrower intervals"),
     Divergence("random heads", "sampled independently", "from a pool of 30", "every model has its own", "runs are independent"),
 )  # fmt: skip
@@ -246,7 +249,7 @@ STUDY = Study(
         "quick": Config(length=10, choice=15, hidden=32, batch_size=32, rate=0.005, budget=110, long_budget=110, pool=8,
                         round_size=24, rounds=2),
         "paper": Config(),
-        "code": Config(cell="gru", together="mean", shared_embeddings=False, seeds=50, test_size=400),
+        "code": Config(cell="gru", together="mean", shared_embeddings=False, seeds=50, test_size=400, failure=0.6),
     },
     experiment=experiment,
     claims=CLAIMS,

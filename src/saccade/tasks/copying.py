@@ -2,7 +2,7 @@
 
 Ids 0 and 1 are the end and the start; words are 2, 3, ... Example, 3 distinct words of 5, copied and put in a fixed order:
 
-    4 2 6 END -> 4 2 6 END        4 2 6 END -> 6 4 2 END
+    [4, 2, 6, END] -> [4, 2, 6, END]        [4, 2, 6, END] -> [6, 4, 2, END]
 
 With as many words as places every sequence is a permutation of the same words, and which words occur together says nothing.
 `words` is a float that can be swept: ids are given out for `largest` words, of which only the first are drawn.
@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
+from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, FIRST_WORD, AbstractTask, SentencePairs
-from saccade.core.sweep import require, require_count, require_positive
+from saccade.core.sweep import Swept, require, require_count, require_positive
 
 Order = Literal["copied", "permuted"]
 
@@ -37,7 +38,7 @@ class Copying(AbstractTask):
     permutation: int = 0
     """Number of the fixed permutation."""
     largest: int | None = None
-    """Words of a set that have an id; None: as many as `words`."""
+    """Words of a set that have an id; None: as many as `words`, which are then not swept."""
     stream: float = 0.0
     """Number of the stream of sequences: members of one seed that differ in it see different sequences."""
     train_size: int = 1
@@ -58,6 +59,9 @@ class Copying(AbstractTask):
             self, "words", told,
             lambda value: least <= value <= (most or float("inf")) and float(value).is_integer(),
         )  # fmt: skip
+        if most is None and isinstance(self.words, Swept):
+            told = f"with swept words a whole number, at least their largest, {int(max(self.words.values))}"
+            raise ConfigError(f"largest: got None, allowed: {told}")
 
     @property
     def set_size(self) -> int:

@@ -1,9 +1,10 @@
-"""A made-up translation corpus: Zipf words, a one-to-one lexicon, local reordering (a stand-in for Multi30k and the like).
+"""A made-up translation corpus: Zipf words, a one-to-one lexicon, local reordering.
 
-Source words are drawn with chances that fall like 1 / rank; each has one translation; target words stand near their
-source word, at most `window` - 1 places away. Example, window 2, with the translation of a written a':
+It stands in for the corpora of Snell, Zhong, Klein & Steinhardt 2021 (Multi30k and the like). Source words are drawn with chances
+that fall like 1 / rank; each has one translation; target words stand fewer than `window` places from their source word. Example,
+window 2, with the translation of a written a':
 
-    the dog sees a cat END  ->  the' dog' a' sees' cat' END
+    [the, dog, sees, a, cat, END] -> [the', dog', a', sees', cat', END]
 
 Sentences have several lengths: they are padded with END and masked.
 """

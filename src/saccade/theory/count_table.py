@@ -108,14 +108,14 @@ def diagonal_ratio(task: Copying) -> float:
     return (n - 1) / (k - 1) if k > 1 else float("inf")
 
 
-def initial_logit_derivative(counts: Float[np.ndarray, "id output"]) -> Float[np.ndarray, "id output"]:
+def initial_logit_derivative(counts: Float[np.ndarray, "*some id output"]) -> Float[np.ndarray, "*some id output"]:
     """2 (C - mean over outputs): how the proxy's logits start under gradient flow (equation 54)."""
-    return 2 * (counts - counts.mean(axis=1, keepdims=True))
+    return 2 * (counts - counts.mean(axis=-1, keepdims=True))
 
 
-def initial_probability_derivative(counts: Float[np.ndarray, "id output"]) -> Float[np.ndarray, "id output"]:
+def initial_probability_derivative(counts: Float[np.ndarray, "*some id output"]) -> Float[np.ndarray, "*some id output"]:
     """(2/|O|) (C - mean over outputs): how the proxy's probabilities start, with the factor that equation 15 lacks."""
-    return initial_logit_derivative(counts) / counts.shape[1]
+    return initial_logit_derivative(counts) / counts.shape[-1]
 
 
 def _counted(words: np.ndarray, mask: np.ndarray, vocabulary_size: int) -> np.ndarray:
