@@ -37,6 +37,7 @@ types: $(VENV)/.installed  ## static types
 bench: $(VENV)/.bench  ## the engine against the plain PyTorch loop, as ratios
 	$(BIN)/python benchmarks/against_torch.py
 	$(BIN)/python benchmarks/topics_and_kernels.py
+	$(BIN)/python benchmarks/recurrent.py
 	$(BIN)/python benchmarks/recording_and_memory.py
 
 ledger: $(VENV)/.installed  ## docs/ledger.md from the committed records

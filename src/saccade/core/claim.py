@@ -10,6 +10,7 @@ keep the bound, or the mean over seeds must, with its bootstrap interval. The ru
                interval is reported beside it: of a success rate the exact one, never a division by zero;
 * a seed that diverged keeps no bound: an every-seed check fails, a mean cannot be taken (undetermined);
 * a seed without a number (its premise is not met) is left out and counted;
+* a record smaller than the claim says it needs: undetermined, and expected to be;
 * too few seeds, or an unmet premise: undetermined, with the reason (but one seed that breaks an every-seed bound is enough).
 A claim fails if one of its checks fails, else it is undetermined if one is, else it holds.
 """
@@ -132,6 +133,9 @@ class Claim:
     expected: Verdict = "holds"
     reason: str = ""
     """Why another verdict than `holds` is expected."""
+    full_size: tuple[Callable[[Mapping[str, Any]], bool], str] | None = None
+    """Where smaller runs do not show it: whether a config is large enough, and in words what is needed. A smaller record is
+    expected to leave the claim undetermined, and does."""
 
     def __post_init__(self):
         if not self.checks:
@@ -142,6 +146,8 @@ class Claim:
             raise ConfigError(f"claim {self.id}: expected={self.expected!r} without a reason, allowed: say why")
 
     def judge(self, record: Record) -> Judgement:
+        if self.full_size is not None and not self.full_size[0](record.config):
+            return Judgement(self.id, "undetermined", "undetermined", (), f"needs more than this preset: {self.full_size[1]}")
         try:
             values = [_measured(check, record) for check in self.checks]
         except (PremiseNotMetError, MissingArmError) as unmet:

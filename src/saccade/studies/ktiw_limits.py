@@ -212,7 +212,7 @@ STUDY = Study(
     title="Where the two-stage picture ends",
     paper="Snell, Zhong, Klein & Steinhardt 2021",
     presets={
-        "quick": Config(length=10, choice=15, hidden=32, batch_size=32, rate=0.005, budget=110, long_budget=160, keyword_length=12,
+        "quick": Config(length=8, choice=12, hidden=32, batch_size=32, rate=0.005, budget=110, long_budget=110, keyword_length=12,
                         keyword_steps=1500, keyword_batch=32),
         "paper": Config(),
     },

@@ -24,7 +24,7 @@ from saccade.core.trajectory import at_place
 from saccade.models.recurrence import CellName
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, Together, token_entropy
 from saccade.probes.translation import AttentionPlaces, TokenAccuracy
-from saccade.studies.ktiw_copying import SUCCESS
+from saccade.studies.ktiw_copying import FULL_LENGTH, SUCCESS
 from saccade.tasks.copying import CopyingSettings
 
 SCENARIOS = {"all_bad": "all heads bad", "one_good": "one head good", "random": "heads at random"}
@@ -180,14 +180,14 @@ CLAIMS = (
             Check("success rate, heads at random", _succeeds("random"), ">=", 0.9, ("random",), seeds=20, by_value=True, rate=True),
         ),
         tolerance="0.5 and 0.9, as specified", paper="fail; learn; learn with very high probability",
-        prediction="1 - (1 - p)^8, p = success rate of one head",
+        prediction="1 - (1 - p)^8, p = success rate of one head", full_size=FULL_LENGTH,
     ),
     Claim(
         "C-9b", "Models of random heads learn at least as often as one of their heads would alone",
         "Snell 2021, section 5.2 ('the probability that all initializations are bad is exponentially small')",
         (Check("success rate, heads at random, less 1 - (1 - p)^K", _beyond_luck, ">=", -0.1, ("random", "candidates"), seeds=20,
                by_value=True),),
-        tolerance="0.1: two of twenty runs", paper="not stated", prediction="0",
+        tolerance="0.1: two of twenty runs", paper="not stated", prediction="0", full_size=FULL_LENGTH,
     ),
 )  # fmt: skip
 
@@ -246,8 +246,8 @@ STUDY = Study(
     title="One good head rescues many",
     paper="Snell, Zhong, Klein & Steinhardt 2021",
     presets={
-        "quick": Config(length=10, choice=15, hidden=32, batch_size=32, rate=0.005, budget=110, long_budget=110, pool=8,
-                        round_size=24, rounds=2),
+        "quick": Config(length=8, choice=12, seeds=8, heads=4, hidden=32, batch_size=32, rate=0.005, budget=110, long_budget=110,
+                        pool=1, round_size=8, rounds=2),
         "paper": Config(),
         "code": Config(cell="gru", together="mean", shared_embeddings=False, seeds=50, test_size=400, failure=0.6),
     },

@@ -326,10 +326,10 @@ def agreements(first: xr.DataArray, second: xr.DataArray) -> xr.DataArray:
     return _by_member(mean_agreement, first, second)
 
 
-def _reference(record: Record) -> xr.DataArray:
-    """alpha of the run with attention, at its best step."""
+def _reference(record: Record, variable: str = "alpha") -> xr.DataArray:
+    """alpha of the run with attention (or another table), at its best step; NaN for a run that never had an accuracy."""
     trajectory = record.arm("translation_attention").trajectory
-    return at_place(trajectory["alpha"], best_step(trajectory["test_accuracy"]))
+    return at_place(trajectory[variable], best_step(trajectory["test_accuracy"].fillna(-1.0)))
 
 
 def _chance(record: Record) -> xr.DataArray:
@@ -348,7 +348,7 @@ def alpha_and_uniform(record: Record) -> xr.DataArray:
 def _best_of_uniform(record: Record) -> xr.DataArray:
     """beta under uniform attention, at the step at which it agrees best with attention."""
     beta = _tables(record, "uniform", "beta")
-    return at_place(beta, alpha_and_uniform(record).argmax("step"))
+    return at_place(beta, alpha_and_uniform(record).fillna(-1.0).argmax("step"))
 
 
 def _agreed(what: str):
@@ -360,9 +360,7 @@ def _agreed(what: str):
             case "proxy":
                 found = agreements(_best_of_uniform(record), _tables(record, "proxy", "beta")).max("step")
             case "saliency":
-                trajectory = record.arm("translation_attention").trajectory
-                delta = at_place(trajectory["delta"], best_step(trajectory["test_accuracy"]))
-                found = agreements(delta, _tables(record, "uniform", "beta")).max("step")
+                found = agreements(_reference(record, "delta"), _tables(record, "uniform", "beta")).max("step")
             case _:
                 found = agreements(_reference(record), _tables(record, "other", "beta")).max("step")
         return found / _chance(record)

@@ -237,7 +237,9 @@ def _by_start(record: Record) -> Figure:
         lines.append(over_seeds(label, found["start"], found.transpose("seed", "start")))
     starts = np.asarray([min(MATRIX_STARTS), max(EMBEDDING_STARTS)])
     lines.append(Line("values and attention together", starts, np.ones(2), role="reference"))
-    panel = Panel("against the start", "standard deviation at the start", "half-rise of values / of attention", tuple(lines), "log")
+    panel = Panel(
+        "against the start", "standard deviation at the start", "half-rise of values / of attention", tuple(lines), "log", "log"
+    )
     caption = (
         "Half-rise of values over that of attention against the scale of the start, mean over runs with the range. Below the line, "
         "values are first."

@@ -1,0 +1,111 @@
+# pyright: reportMissingImports=false
+# (torch comes with the extra "bench" only)
+"""The recurrent model against PyTorch's own `nn.LSTM` in the same loop, in one run, as ratios; on a GPU, its speed alone.
+
+One step is a batch of fresh sequences to be copied through the sequence-to-sequence model with attention, its gradient and Adam. On
+two cores the ratio should be at least 1.0 for one seed and 1.5 for eight; on one H200 20 seeds x 200 steps at the paper's size
+should take less than 6 seconds after compilation. (That both compute the same is tested: tests/models/test_recurrence.py.)
+
+    python benchmarks/recurrent.py [--turns 5]
+"""
+
+import argparse
+import time
+from functools import partial
+
+import jax
+import numpy as np
+
+from saccade.core.engine import Engine, Members
+from saccade.core.lab import Lab
+from saccade.core.optimiser import Adam
+from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_entropy
+from saccade.tasks.copying import Copying
+from turns import measured_in_turns
+
+QUICK = {"hidden": 32, "batch_size": 32, "length": 8}
+PAPER = {"hidden": 256, "batch_size": 128, "length": 40}
+
+
+def engine(seeds: int, hidden: int, batch_size: int, length: int) -> Engine:
+    members = Members(np.arange(seeds, dtype=np.uint32), {})  # pyright: ignore[reportArgumentType]
+    return Engine(
+        Copying(length, float(length)), SequenceToSequenceConfig(hidden), Adam(1e-3), (), (), token_entropy, batch_size, members,
+        jax.local_devices()[:seeds], stream=True,
+    )  # fmt: skip
+
+
+class Ours:
+    """Some steps of an ensemble."""
+
+    def __init__(self, seeds: int, **size: int):
+        self._engine = engine(seeds, **size)
+        self._carry, self._step, self._seeds = self._engine.start(), 0, seeds
+
+    def __call__(self, steps: int) -> int:
+        self._carry = jax.block_until_ready(self._engine.steps(self._carry, self._step, steps))
+        self._step += steps
+        return steps * self._seeds
+
+
+def torch_loop(hidden: int, batch_size: int, length: int):
+    """The same model, written as one would in PyTorch."""
+    import torch
+    from torch import nn
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(length + 2, hidden)
+            self.encoder, self.decoder = (nn.LSTM(hidden, hidden, batch_first=True) for _ in range(2))
+            self.query, self.context = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden)
+            self.hidden_layer, self.output_layer = nn.Linear(2 * hidden, hidden), nn.Linear(hidden, length + 2)
+
+        def forward(self, source, inputs):
+            encoded, last = self.encoder(self.embedding(source))
+            decoded, _ = self.decoder(self.embedding(inputs), last)
+            weights = torch.softmax(self.query(decoded) @ encoded.transpose(1, 2), -1)
+            both = torch.cat([self.context(weights @ encoded), decoded], -1)
+            return self.output_layer(torch.tanh(self.hidden_layer(both)))
+
+    model, random = Model(), np.random.default_rng(0)
+    optimiser = torch.optim.Adam(model.parameters())
+
+    def run(steps: int) -> int:
+        for _ in range(steps):
+            words = torch.from_numpy(np.argsort(random.random((batch_size, length)), 1) + 2)
+            source = nn.functional.pad(words, (0, 1))
+            inputs = torch.cat([torch.ones(batch_size, 1, dtype=torch.long), source[:, :-1]], 1)
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(source, inputs).flatten(0, 1), source.flatten()).backward()
+            optimiser.step()
+        return steps
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)")
+    turns = parser.parse_args().turns
+    Lab()  # gives every core its own device
+    if jax.default_backend() != "cpu":
+        run = Ours(20, **PAPER)
+        run(10)
+        begun = time.perf_counter()
+        run(200)
+        print(
+            f"20 seeds x 200 steps at the paper's size: {time.perf_counter() - begun:.2f} s on {jax.local_devices()[0].device_kind}"
+        )
+        return
+    for name, size, steps in (("quick size", QUICK, 20), ("paper's size", PAPER, 2)):
+        for seeds, target in ((1, 1.0), (8, 1.5)):
+            plain, ours = torch_loop(**size), Ours(seeds, **size)
+            for way in (plain, ours):
+                way(1)  # to warm up; ours compiles
+            told = f"recurrent, {name}, {seeds} seed{'s' * (seeds > 1)}" + (f" (target {target}x)" if size is QUICK else "")
+            measured_in_turns(told, partial(plain, steps), partial(ours, steps), turns)
+
+
+if __name__ == "__main__":
+    main()
