@@ -1,8 +1,9 @@
 """Verdicts from records made by hand: every rule that `saccade.core.claim` states."""
 
+import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from saccade.core.claim import Check, Claim, Judgement, PremiseNotMetError
 from saccade.core.errors import ConfigError
 from saccade.core.record import Arm, Record
-from saccade.core.statistics import bootstrap_interval
+from saccade.core.statistics import bootstrap_interval, fisher_test, over_all_seeds
 
 
 def record_of(
@@ -208,6 +209,214 @@ def test_unmet_premise_is_undetermined_with_its_reason():
     assert judgement.reason == "premise not met: example was too short"
 
 
+# -- rates, and numbers that are compared themselves ------------------------------------------------------------------
+
+
+def successes(count: int, trials: int) -> Record:
+    return record_of([1.0] * count + [0.0] * (trials - count))
+
+
+@pytest.mark.parametrize(
+    ("count", "trials", "low", "high"),
+    [
+        # Closed form at the ends: a rate r gives no failure in n trials with chance r^n, which is 0.025 at the bound.
+        (20, 20, 0.025 ** (1 / 20), 1.0),
+        (0, 20, 0.0, 1 - 0.025 ** (1 / 20)),
+        (1, 1, 0.025, 1.0),
+        (0, 1, 0.0, 0.975),
+        # From tables of Clopper and Pearson's interval.
+        (19, 20, 0.7513, 0.9987),
+        (10, 20, 0.2720, 0.7280),
+    ],
+)
+def test_rate_has_its_exact_interval(count: int, trials: int, low: float, high: float):
+    finding = judge(successes(count, trials), check(">=", 0.5, rate=True, seeds=1)).findings[0]
+    assert (finding.value, finding.seeds) == (count / trials, trials)
+    assert (finding.low, finding.high) == pytest.approx((low, high), abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("count", "comparison", "bound", "by_interval", "by_value"),
+    [
+        (20, ">=", 0.95, "undetermined", "holds"),
+        (20, ">=", 0.8, "holds", "holds"),
+        (20, "<", 0.8, "fails", "fails"),
+        (19, ">=", 0.95, "undetermined", "holds"),
+        (18, ">=", 0.95, "undetermined", "fails"),
+        (10, ">=", 0.95, "fails", "fails"),
+        (0, "<=", 0.05, "undetermined", "holds"),
+        (0, "<=", 0.2, "holds", "holds"),
+        (0, ">", 0.0, "undetermined", "fails"),
+        (0, ">", 0.2, "fails", "fails"),
+    ],
+)
+def test_rate_is_judged_by_its_interval_or_by_value(
+    count: int, comparison: str, bound: float, by_interval: str, by_value: str
+):  # fmt: skip
+    record = successes(count, 20)
+    assert judge(record, check(comparison, bound, rate=True)).verdict == by_interval
+    assert judge(record, check(comparison, bound, rate=True, by_value=True)).verdict == by_value
+
+
+def test_rate_of_one_seed_has_an_interval_too():
+    """Other numbers of one seed have none and are compared themselves; one success proves no rate."""
+    assert judge(successes(1, 1), check(">=", 0.95, rate=True, seeds=1)).verdict == "undetermined"
+    assert judge(successes(1, 1), check(">=", 0.95, rate=True, seeds=1, by_value=True)).verdict == "holds"
+    assert judge(successes(1, 1), check(">=", 0.95, seeds=1)).verdict == "holds"
+    assert judge(successes(1, 1), check(">=", 0.02, rate=True, seeds=1)).verdict == "holds"
+
+
+@pytest.mark.parametrize(("bound", "verdict"), [(1.0, "holds"), (0.9, "holds"), (0.89, "fails")])
+def test_mean_by_value_is_compared_without_its_interval_which_is_told(bound: float, verdict: str):
+    values = [0.1, 0.2, 0.3, 3.0]
+    judgement = judge(record_of(values), check(bound=bound, by_value=True))
+    assert judgement.verdict == verdict
+    assert (judgement.findings[0].low, judgement.findings[0].high) == bootstrap_interval(np.asarray(values))
+    assert judge(record_of(values), check(bound=bound)).verdict == "undetermined"
+
+
+@pytest.mark.parametrize("rate", [False, True])
+def test_by_value_is_no_way_round_the_other_rules(rate: bool):
+    number = check(">=", 0.5, by_value=True, rate=rate)
+    assert judge(record_of([1.0] * 4, diverged=[1]), number).verdict == "undetermined"
+    few = judge(record_of([1.0, math.nan, math.nan, 1.0]), number)
+    assert few.verdict == "undetermined"
+    assert few.reason == "error: 2 of 4 seeds do not meet the premise; 2 seeds, 3 needed"
+    left_out = judge(record_of([1.0, math.nan, 0.0, 1.0]), number)
+    assert left_out.verdict == "holds"
+    assert (left_out.findings[0].value, left_out.findings[0].seeds) == (pytest.approx(2 / 3), 3)
+    assert judge(record_of([math.nan] * 4), number).verdict == "undetermined"
+
+
+# -- pooled ---------------------------------------------------------------------------------------------------------
+
+
+def median(values: np.ndarray) -> float:
+    return float(np.median(values))
+
+
+def pooled(statistic: Callable[..., float] = median, **options) -> Check:
+    """A check of one number of all seeds together, the median unless told otherwise."""
+    return check(measure=lambda record: over_all_seeds(statistic, end_error(record)), **options)
+
+
+TIMES = [*np.linspace(8, 12, 20)]
+
+
+@pytest.mark.parametrize(
+    ("comparison", "bound", "by_interval", "by_value"),
+    [
+        ("<=", 12, "holds", "holds"),
+        ("<=", 10.1, "undetermined", "holds"),
+        ("<=", 9.9, "undetermined", "fails"),
+        ("<=", 8, "fails", "fails"),
+        (">", 8, "holds", "holds"),
+        (">", 12, "fails", "fails"),
+    ],
+)
+def test_pooled_number_is_judged_by_its_interval_or_by_value(comparison: str, bound: float, by_interval: str, by_value: str):
+    judgement = judge(record_of(TIMES), pooled(comparison=comparison, bound=bound))
+    finding = judgement.findings[0]
+    assert judgement.verdict == by_interval
+    assert ("the interval crosses the bound" in judgement.reason) == (by_interval == "undetermined")
+    assert (finding.value, finding.seeds) == (pytest.approx(10), 20)
+    assert 8 < finding.low < 9.9
+    assert 10.1 < finding.high < 12
+    assert judge(record_of(TIMES), pooled(comparison=comparison, bound=bound, by_value=True)).verdict == by_value
+
+
+@pytest.mark.parametrize(("never", "verdict"), [(1, "holds"), (9, "undetermined"), (19, "fails"), (20, "fails")])
+def test_seeds_that_never_got_there_count_in_a_pooled_number(never: int, verdict: str):
+    """Of 20 seeds: one does not move a median to infinity, nine may (its interval ends there), most do."""
+    judgement = judge(record_of(TIMES[never:] + [math.inf] * never), pooled(bound=13.0))
+    finding = judgement.findings[0]
+    assert judgement.verdict == verdict
+    assert (math.isinf(finding.value), math.isinf(finding.high)) == (never > 10, never > 1)
+    assert finding.seeds == 20
+    json.dumps(judgement.plain(), allow_nan=False)
+
+
+@pytest.mark.parametrize("by_value", [False, True])
+def test_pooled_number_that_does_not_exist_is_undetermined(by_value: bool):
+    """No seed got there: a ratio of infinite medians is no number."""
+
+    def ratio(values: np.ndarray) -> float:
+        return median(values[:, 0]) / median(values[:, 1])
+
+    def measure(record: Record) -> xr.DataArray:
+        return over_all_seeds(ratio, xr.concat([end_error(record)] * 2, "arm"))
+
+    judgement = judge(record_of([math.inf] * 20), check(measure=measure, by_value=by_value))
+    assert judgement.verdict == "undetermined"
+    assert judgement.reason == "error: no number"
+    assert math.isnan(judgement.findings[0].value)
+    json.dumps(judgement.plain(), allow_nan=False)
+    assert judge(record_of(TIMES), check(measure=measure, by_value=by_value)).verdict == "holds"
+
+
+@pytest.mark.parametrize("by_value", [False, True])
+def test_pooled_number_cannot_be_taken_if_a_seed_diverged(by_value: bool):
+    judgement = judge(record_of(TIMES, diverged=[4]), pooled(bound=13.0, by_value=by_value))
+    assert judgement.verdict == "undetermined"
+    assert judgement.reason == "error: seeds diverged"
+    assert math.isnan(judgement.findings[0].value)
+
+
+@pytest.mark.parametrize("by_value", [False, True])
+def test_pooled_number_of_too_few_seeds_is_undetermined(by_value: bool):
+    judgement = judge(record_of(TIMES), pooled(bound=13.0, seeds=21, by_value=by_value))
+    assert judgement.verdict == "undetermined"
+    assert judgement.reason == "error: 20 seeds, 21 needed"
+    assert judge(record_of(TIMES), pooled(bound=13.0, seeds=20, by_value=by_value)).verdict == "holds"
+
+
+def test_seeds_of_a_pooled_number_are_those_of_its_smallest_sample():
+    record = record_of(TIMES, other=record_of(TIMES[:4]).arm("main"))
+
+    def difference(one: Record) -> xr.DataArray:
+        return over_all_seeds(lambda first, second: median(first) - median(second), end_error(one), one.arm("other").end["error"])
+
+    judgement = judge(record, check(measure=difference, bound=9.0, arms=("main", "other"), seeds=5))
+    assert judgement.reason == "error: 4 seeds, 5 needed"
+
+
+@pytest.mark.parametrize(("count", "verdict"), [(20, "fails"), (10, "holds"), (0, "holds")])
+def test_chance_that_has_no_interval_is_compared_by_value(count: int, verdict: str):
+    """20 of 20 against so many of 20: 10 have a chance of 4e-4 if nothing differs, 20 have 1."""
+    record = record_of([1.0] * 20, other=successes(count, 20).arm("main"))
+
+    def chance(one: Record) -> xr.DataArray:
+        return fisher_test(end_error(one), one.arm("other").end["error"])
+
+    judgement = judge(record, check("<", 0.05, measure=chance, by_value=True, seeds=20))
+    assert judgement.verdict == verdict
+    assert judgement.findings[0].seeds == 20
+    # By an interval it cannot be judged, and it never fails for want of one.
+    unjudged = judge(record, check("<", 0.05, measure=chance, seeds=20))
+    assert unjudged.verdict == "undetermined"
+    assert unjudged.reason == "error: no interval"
+
+
+def test_pooled_numbers_of_a_sweep_are_judged_cell_by_cell():
+    record = record_of(np.stack([TIMES, np.add(TIMES, 20), TIMES]), sweeps=RATES)
+    record.arm("main").trajectory["diverged_at"][2, 5] = 40
+
+    def measure(one: Record) -> xr.DataArray:
+        error = end_error(one)
+        return xr.concat([over_all_seeds(median, error.sel(rate=rate)) for rate in RATES["rate"]], error["rate"])
+
+    judgement = judge(record, check(measure=measure, bound=13.0))
+    assert [verdict for _, verdict, _ in judgement.cells] == ["holds", "fails", "undetermined"]
+    assert [findings[0].seeds for _, _, findings in judgement.cells] == [20, 20, 20]
+    assert judgement.cells[1][2][0].value == pytest.approx(judgement.cells[0][2][0].value + 20)
+
+
+@pytest.mark.parametrize(("dim", "size"), [("word", 4), ("seed", 20)])
+def test_pooled_number_with_another_dim_is_an_error(dim: str, size: int):
+    with pytest.raises(TypeError, match="'error' must give one number a seed"):
+        judge(record_of(TIMES), check(measure=lambda one: over_all_seeds(median, end_error(one)).expand_dims({dim: size})))
+
+
 # -- several checks -------------------------------------------------------------------------------------------------
 
 
@@ -343,3 +552,17 @@ def test_members_that_diverged_elsewhere_do_not_count():
     assert at(0.1) == "holds"
     assert at(1.0) == "fails"
     assert at(0.1, ("other_*",)) == "undetermined"
+
+
+def test_a_record_below_the_full_size_is_undetermined_and_expected_to_be():
+    small = record_of([0.1, 0.2, 0.3])
+    small = dataclasses.replace(small, config={**small.config, "length": 8})
+    large = dataclasses.replace(small, config={**small.config, "length": 40})
+    sized = claim(check(), full_size=(lambda config: config["length"] >= 40, "sequences of 40 words"))
+    judged = sized.judge(small)
+    assert judged.verdict == "undetermined"
+    assert judged.as_expected
+    assert "sequences of 40 words" in judged.reason
+    assert sized.judge(large).verdict == "holds"
+    failing = claim(check(bound=0.0), full_size=sized.full_size)
+    assert not failing.judge(large).as_expected

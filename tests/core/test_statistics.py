@@ -1,4 +1,4 @@
-"""Intervals over seeds, rank correlations and exponents of power laws, against SciPy and closed forms."""
+"""Intervals over seeds, rates, pooled numbers, rank correlations and exponents of power laws, against SciPy and closed forms."""
 
 import math
 
@@ -9,7 +9,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from saccade.core.statistics import LEVEL, RESAMPLES, bootstrap_interval, log_slope, rank_correlation
+from saccade.core.statistics import (
+    LEVEL,
+    POOLED_RESAMPLES,
+    RESAMPLES,
+    bootstrap_interval,
+    exact_interval,
+    fisher_test,
+    log_slope,
+    over_all_seeds,
+    rank_correlation,
+    resampled_interval,
+)
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12)
 
@@ -73,6 +84,165 @@ def test_infinite_number_makes_the_interval_the_range():
 
 def test_infinite_numbers_alone_are_an_interval_of_no_width():
     assert bootstrap_interval(np.full(3, math.inf)) == (math.inf, math.inf)
+
+
+# -- rates ----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(trials=st.integers(1, 60), share=st.floats(0, 1))
+def test_exact_interval_is_clopper_and_pearsons(trials: int, share: float):
+    """Quantiles of beta laws, with 0 and 1 at the ends."""
+    successes = round(share * trials)
+    low, high = exact_interval(successes, trials)
+    tail = (1 - LEVEL) / 2
+    assert low == pytest.approx(stats.beta.ppf(tail, successes, trials - successes + 1) if successes else 0, abs=1e-9)
+    assert high == pytest.approx(stats.beta.ppf(1 - tail, successes + 1, trials - successes) if successes < trials else 1, abs=1e-9)
+    assert low <= successes / trials <= high
+
+
+def test_exact_interval_covers_every_rate_as_often_as_it_says():
+    """Not by drawing: the chances of all counts are known."""
+    trials = 20
+    rates = np.linspace(0.01, 0.99, 99)
+    intervals = np.asarray([exact_interval(count, trials) for count in range(trials + 1)])
+    inside = (intervals[:, :1] <= rates) & (rates <= intervals[:, 1:])
+    covered = np.sum(stats.binom.pmf(np.arange(trials + 1)[:, None], trials, rates) * inside, axis=0)
+    assert covered.min() >= LEVEL
+
+
+def test_no_trials_have_no_rate():
+    assert np.all(np.isnan(exact_interval(0, 0)))
+
+
+def outcomes(successes: int, trials: int) -> xr.DataArray:
+    return xr.DataArray([1.0] * successes + [0.0] * (trials - successes), dims="seed")
+
+
+def chances(successes: int, first: int, second: int) -> np.ndarray:
+    """Chance of every count in the first sample, if so many of all succeed wherever they are."""
+    counts = range(first + 1)
+    ways = [math.comb(first, one) * math.comb(second, successes - one) if one <= successes else 0 for one in counts]
+    return np.asarray(ways) / math.comb(first + second, successes)
+
+
+@settings(max_examples=40, deadline=None)
+@given(first=st.integers(1, 25), second=st.integers(1, 25), shares=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+def test_fisher_test_adds_the_chances_of_all_that_is_as_unlikely(first: int, second: int, shares: tuple[float, float]):
+    one, other = round(shares[0] * first), round(shares[1] * second)
+    found = fisher_test(outcomes(one, first), outcomes(other, second)).item()
+    chance = chances(one + other, first, second)
+    assert found == pytest.approx(chance[chance <= chance[one] * (1 + 1e-7)].sum(), rel=1e-6)
+    theirs = np.asarray(stats.fisher_exact([[one, first - one], [other, second - other]]))[1]
+    assert found == pytest.approx(theirs, rel=1e-12)
+    assert fisher_test(outcomes(other, second), outcomes(one, first)).item() == pytest.approx(found, rel=1e-9)
+
+
+def test_fisher_test_of_the_lady_who_tasted_tea():
+    """Three of four cups of each kind told right: (16 + 1) / 70 on either side."""
+    assert fisher_test(outcomes(3, 4), outcomes(1, 4)).item() == pytest.approx(34 / 70)
+
+
+@pytest.mark.parametrize("successes", [0, 20])
+@pytest.mark.parametrize("trials", [1, 20])
+def test_fisher_test_finds_no_difference_where_all_succeed_or_all_fail(successes: int, trials: int):
+    found = fisher_test(outcomes(min(successes, trials), trials), outcomes(successes, 20))
+    assert found.item() == 1
+    assert found.attrs["seeds"] == trials
+
+
+def test_fisher_test_leaves_out_seeds_without_an_outcome():
+    missing = xr.DataArray([np.nan] * 3, dims="seed")
+    found = fisher_test(*(xr.concat([outcomes(count, 4), missing], "seed") for count in (3, 1)))
+    assert found.item() == pytest.approx(34 / 70)
+    assert found.attrs["seeds"] == 4
+
+
+# -- numbers of all seeds together ----------------------------------------------------------------------------------
+
+
+def sample(values, *dims: str) -> xr.DataArray:
+    return xr.DataArray(np.asarray(values, float), dims=("seed", *dims))
+
+
+def test_first_resample_is_the_sample_itself_and_all_are_the_same_again():
+    values = sample(np.random.default_rng(6).normal(size=9))
+    found = over_all_seeds(np.median, values)
+    assert found.dims == ("resample",)
+    assert found.sizes["resample"] == 1 + POOLED_RESAMPLES
+    assert found[0] == np.median(values)
+    assert found.attrs["seeds"] == 9
+    xr.testing.assert_identical(found, over_all_seeds(np.median, values.copy()))
+    assert len(np.unique(found)) > 3
+
+
+def test_resamples_spread_like_the_mean():
+    random = np.random.default_rng(7)
+    first, second = sample(random.normal(0, 2, 30)), sample(random.normal(5, 1, 12))
+    # The spread of 500 draws has a relative standard error of 1 / sqrt(2 x 500) = 3.2 %; four of those. Their mean is off by
+    # 1 / sqrt(500) = 4.5 % of the spread; four of those.
+    variances = [float(values.var()) / values.size for values in (first, second)]
+    for found, expected, variance in (
+        (over_all_seeds(np.mean, first), first.mean(), variances[0]),
+        (over_all_seeds(lambda one, other: one.mean() - other.mean(), first, second), first.mean() - second.mean(), sum(variances)),
+    ):
+        assert found[1:].std() == pytest.approx(variance**0.5, rel=4 * 0.032)
+        assert found[1:].mean() == pytest.approx(float(expected), abs=4 * 0.045 * variance**0.5)
+
+
+def test_samples_are_resampled_apart_even_if_they_are_the_same():
+    values = sample(np.random.default_rng(8).normal(size=10))
+    assert np.all(over_all_seeds(lambda one, other: one.mean() - other.mean(), values, values)[1:50] != 0)
+
+
+def test_what_a_seed_has_stays_together():
+    rows = np.arange(12.0).reshape(4, 3)
+    seen: set[tuple[float, ...]] = set()
+
+    def look(values: np.ndarray) -> float:
+        assert values.shape == (4, 3)
+        seen.update(map(tuple, values.tolist()))
+        return 0.0
+
+    over_all_seeds(look, sample(rows, "word").transpose("word", "seed"))
+    assert seen == set(map(tuple, rows.tolist()))
+
+
+def test_one_seed_gives_the_same_number_always():
+    found = over_all_seeds(np.median, sample([3.0]))
+    assert np.all(found == 3)
+    assert found.attrs["seeds"] == 1
+
+
+def test_interval_of_resamples_has_its_share_of_them_inside():
+    values = np.random.default_rng(9).permutation(np.arange(500.0))
+    low, high = resampled_interval(values)
+    assert (low, high) == tuple(np.percentile(values, [2.5, 97.5], method="nearest"))
+    # Out of 500, 2.5 % a side are 12.5.
+    assert (low, 499 - high) == (12, 12)
+
+
+def test_interval_of_resamples_may_be_infinite_and_leaves_nan_out():
+    values = np.arange(500.0)
+    assert resampled_interval(np.append(values, [np.nan] * 300)) == resampled_interval(values)
+    assert resampled_interval(np.where(values < 480, values, math.inf)) == (12, math.inf)
+    assert resampled_interval(np.where(values < 490, values, math.inf)) == (12, 487)
+    assert resampled_interval(np.where(values < 480, -math.inf, math.inf)) == (-math.inf, math.inf)
+    assert resampled_interval(np.full(5, math.inf)) == (math.inf, math.inf)
+
+
+@pytest.mark.parametrize("values", [[], [np.nan] * 3])
+def test_no_resamples_have_no_interval(values: list[float]):
+    assert np.all(np.isnan(resampled_interval(np.asarray(values))))
+
+
+def test_nine_of_twenty_seeds_that_never_got_there_leave_the_median_open_above():
+    times = sample([*np.arange(11.0), *[math.inf] * 9])
+    found = over_all_seeds(np.median, times)
+    low, high = resampled_interval(found.values[1:])
+    assert found[0] == 9.5
+    assert 2 < low < 9.5
+    assert high == math.inf
 
 
 # -- rank correlation -----------------------------------------------------------------------------------------------

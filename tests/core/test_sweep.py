@@ -3,13 +3,19 @@
 import dataclasses
 import math
 import operator
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jaxtyping import PRNGKeyArray
+from word_table import NumberedExamples, Table, WordTable, WordTableConfig
 
 from saccade.core.errors import ConfigError
+from saccade.core.interfaces import AbstractModelConfig
+from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent, GradientFlow
 from saccade.core.sweep import (
     Swept,
@@ -176,6 +182,72 @@ def test_two_grids_of_one_name_are_refused():
 def test_map_swept_replaces_sweeps_only():
     config = with_sweep(Outer(name="other"), "inner.width", (1, 2))
     assert map_swept(config, lambda swept: swept.values[1]) == Outer(name="other", inner=Inner(2.0))
+
+
+# -- inside of tuples -----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Several:
+    inners: tuple[Inner, ...] = (Inner(), Inner())
+    numbers: tuple[float, ...] = ()
+    nested: tuple[tuple[Inner, ...], ...] = ()
+
+
+def test_sweeps_inside_of_tuples_are_found_in_order():
+    width, number = Swept.over("width", (1, 2)), Swept.over("number", (3, 4, 5))
+    config = Several((Inner(), Inner(width)), (0.5, number), ((Inner(width**2),),))  # pyright: ignore[reportArgumentType]
+    assert swept_in(config) == {"width": width, "number": number}
+    assert swept_in((Inner(), (number, 3, "three"))) == {"number": number}
+    assert swept_in(Several(), (), (1, None)) == {}
+
+
+def test_two_grids_of_one_name_inside_of_a_tuple_are_refused():
+    both = tuple(Inner(Swept.over("width", grid)) for grid in ((1, 2), (1, 3)))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match="sweep width: got two different grids, allowed: one grid a name"):
+        swept_in(Several(both))
+
+
+def test_map_swept_replaces_sweeps_inside_of_tuples_only():
+    width, number = Swept.over("width", (1, 2)), Swept.over("number", (3, 4))
+    config = Several((Inner(), Inner(width)), (0.5, number), ((Inner(width**2),), ()))  # pyright: ignore[reportArgumentType]
+    filled = map_swept(config, lambda swept: swept.values[1])
+    assert filled == Several((Inner(), Inner(2.0)), (0.5, 4.0), ((Inner(4.0),), ()))
+    assert swept_in(filled) == {}
+    assert map_swept(Several(), lambda swept: 0.0) == Several()
+    assert map_swept(("as", 1, "it was"), lambda swept: 0.0) == ("as", 1, "it was")
+
+
+def test_a_function_is_taken_for_every_value_of_a_sweep_inside_of_a_tuple():
+    config = Several((Inner(5.0), Inner(Swept.over("width", (1, 2)))))  # pyright: ignore[reportArgumentType]
+    found = over_sweeps(lambda one: [inner.width for inner in one.inners], config, dims=("inner",))
+    assert found.dims == ("width", "inner")
+    np.testing.assert_array_equal(found, [[5, 1], [5, 2]])
+
+
+@dataclasses.dataclass(frozen=True)
+class SummedConfig(AbstractModelConfig):
+    """A table that is the sum of several, each with a spread of its own."""
+
+    parts: tuple[WordTableConfig, ...]
+
+    def build(self, task: Any, key: PRNGKeyArray) -> WordTable:
+        return WordTable(sum((part.build(task, key).table for part in self.parts), jnp.zeros(())))
+
+
+def test_members_of_a_sweep_inside_of_a_tuple_are_filled_in(lab: Lab):
+    """Standard deviations 1 and s from one key: 1 + s times the table of the first alone."""
+    swept = Swept.over("spread", (0.5, 1.0, 3.0))
+    model = SummedConfig((WordTableConfig(), WordTableConfig(table_std=swept)))  # pyright: ignore[reportArgumentType]
+    table = lab.train(NumberedExamples(), model, GradientDescent(0.1), 0, (Table(),), seeds=2).trajectory["table"]
+    assert table.dims[:2] == ("spread", "seed")
+    np.testing.assert_array_equal(table["spread"], swept.grid)
+    assert np.all(table != 0)
+    for spread in swept.grid:
+        np.testing.assert_allclose(table.sel(spread=spread), (1 + spread) / 2 * table.sel(spread=1.0), rtol=1e-6)
+
+
+# -- overrides ------------------------------------------------------------------------------------------------------
 
 
 def test_with_overrides_names_what_is_allowed():

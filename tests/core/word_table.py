@@ -97,6 +97,25 @@ def squares(model: WordTable, batch: Batch) -> Float[Array, ""]:
 
 
 @dataclasses.dataclass(frozen=True)
+class WordList(AbstractTask):
+    """Sentence i is the word i, with the labels 0 and 1 in turn: data without a draw, which compile at once."""
+
+    first_label: int = 0
+    vocabulary_size: int = 8
+    share: float = 1.0
+    """Does nothing: something to sweep."""
+    train_size: int = 8
+    test_size: int = 8
+
+    labels: ClassVar = 2
+
+    def sample(self, key: PRNGKeyArray, size: int) -> Batch:
+        del key
+        words = jnp.arange(size, dtype=jnp.int32)
+        return Batch(words[:, None], (words + self.first_label) % 2)
+
+
+@dataclasses.dataclass(frozen=True)
 class DrawnNumbers(AbstractTask):
     """Sentences of one word, drawn from a dictionary so large that two draws are hardly ever the same."""
 

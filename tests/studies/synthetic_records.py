@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from ktiw_records import copying_record, limits_record, multihead_record, proxy_record, values_first_record
+from record_parts import SEEDS, along, on, record_of
 
-from saccade.core.lab import describe
 from saccade.core.record import Arm, Record
 from saccade.core.study import find_study
 from saccade.core.sweep import with_sweep
@@ -38,7 +39,6 @@ from saccade.theory.kernel_blindness import KernelBlindness
 from saccade.theory.score_and_norm import Corollary1, Theorem1, norm_of_score
 from saccade.theory.value_optimum import ValueOptimum
 
-SEEDS = 5
 WORDS = 8
 FILLERS = 20
 WRONG_WORD = 3
@@ -62,12 +62,6 @@ def dataset(steps: Any, rate: Any = 0.1, sweep: dict[str, Any] | None = None, **
         shape = (*sizes, *((value.shape[-1],) if inner else ()))
         data[name] = ((*outer, "seed", "step", *inner), np.broadcast_to(value, shape).copy())
     return xr.Dataset(data, coordinates)
-
-
-def _record(study: str, config: Any, arms: dict[str, Arm]) -> Record:
-    plain = describe(config) | {"sweeps": {}}
-    plain.pop("class")
-    return Record(study, "synthetic", plain, arms, {"saccade": "0"}, "none", "float64", 0.0)
 
 
 def _ramp(steps: np.ndarray, end: float) -> np.ndarray:
@@ -122,7 +116,7 @@ def sen_record() -> Record:
         norm = norm_of_score(score, FILLERS) * growth
         swept = dataset(steps, 0.1, {dim: np.asarray(grid)}, score=score, norm=norm, attention=np.full(WORDS, 0.5), loss=1.0)
         arms[name] = predicted(Arm(swept, xr.Dataset(), xr.Dataset()), task, Corollary1())
-    return _record("sen", config, arms)
+    return record_of("sen", config, arms)
 
 
 def predicted(arm: Arm, task: Any, *theories: Any) -> Arm:
@@ -159,7 +153,7 @@ def synergy_record() -> Record:
             }  # fmt: skip
         arms[name] = Arm(dataset(steps, config.rate, **data), xr.Dataset(), xr.Dataset())
     arms["TC"] = predicted(arms["TC"], None, Theorem1())
-    return _record("sen_synergy", config, arms)
+    return record_of("sen_synergy", config, arms)
 
 
 def query_record() -> Record:
@@ -177,7 +171,7 @@ def query_record() -> Record:
             query_norm=3.0, test_accuracy=1.0, train_accuracy=1.0,
         )  # fmt: skip
         arms[head] = predicted(Arm(trajectory, xr.Dataset(), xr.Dataset()), task, Corollary1())
-    return _record("sen_query", config, arms)
+    return record_of("sen_query", config, arms)
 
 
 def convolution_record() -> Record:
@@ -196,31 +190,15 @@ def convolution_record() -> Record:
         other_norm_share=_shares(sen_convolution.NORM_EDGES, 0.1),
     )  # fmt: skip
     norm = norm_of_score(trajectory["centred_score"], config.sentence_size - 2)
-    return _record("sen_convolution", config, {"TC-CNN": Arm(trajectory, ends, xr.Dataset({"centred_norm": norm}), "corollary 1")})
+    return record_of(
+        "sen_convolution", config, {"TC-CNN": Arm(trajectory, ends, xr.Dataset({"centred_norm": norm}), "corollary 1")}
+    )
 
 
 # -- topics and kernels ---------------------------------------------------------------------------------------------
 
 EARLY = 100.0
 """Steps in which values go most of their way in the record of two stages."""
-
-
-def along(steps: Any, sweep: dict[str, Any] | None = None, inner: dict[str, Any] | None = None, **variables: Any) -> xr.Dataset:
-    """A dataset whose variables are DataArrays with some of the dims (sweep), seed, step, and inner ones; the rest is spread."""
-    outer: dict[str, Any] = {**(sweep or {}), "seed": np.arange(SEEDS)}
-    coordinates = {**outer, "step": np.asarray(steps), **(inner or {})}
-    members = xr.DataArray(np.ones([len(values) for values in outer.values()]), outer, list(outer))
-    each = members * xr.DataArray(np.ones(len(coordinates["step"])), {"step": coordinates["step"]}, ["step"])
-    data: dict[str, Any] = {"diverged_at": (-members).astype(int)}
-    for name, value in variables.items():
-        value = value if isinstance(value, xr.DataArray) else xr.DataArray(value)
-        kept = [dim for dim in value.dims if dim not in each.dims]
-        data[name] = (each * value.drop_vars("time", errors="ignore")).transpose(*each.dims, *kept)
-    return xr.Dataset(data, coordinates).assign_coords(time=("step", 0.1 * np.asarray(steps)))
-
-
-def on(dim: str, coordinates: Any, values: Any) -> xr.DataArray:
-    return xr.DataArray(np.asarray(values, float), {dim: list(coordinates)}, [dim])
 
 
 def one_seeded(dataset: xr.Dataset) -> xr.Dataset:
@@ -288,7 +266,7 @@ def optima_record() -> Record:
             predicted["free_attention_ratio"] = 1.05 * optimum
         trajectory = along(steps, attention_ratio=share * optimum, loss=0.5)
         arms[name] = Arm(trajectory, xr.Dataset(), predicted, AttentionRatio.source)
-    return _record("topics_optima", config, arms)
+    return record_of("topics_optima", config, arms)
 
 
 def two_stage_record() -> Record:
@@ -320,7 +298,7 @@ def two_stage_record() -> Record:
                   gradient_norm=pull, attention_ratio=1.0, loss=0.5),
             xr.Dataset(), xr.Dataset(),
         )  # fmt: skip
-    return _record("topics_two_stage", config, arms)
+    return record_of("topics_two_stage", config, arms)
 
 
 def attention_record() -> Record:
@@ -357,7 +335,7 @@ def attention_record() -> Record:
             arms[f"{name}_{mixture}"] = Arm(
                 along([0, 1, config.steps], sweep, attention_ratio=1.5, loss=0.5), pairs.drop_vars("diverged_at"), xr.Dataset()
             )
-    return _record("topics_attention", config, arms)
+    return record_of("topics_attention", config, arms)
 
 
 def convergence_record() -> Record:
@@ -382,7 +360,7 @@ def convergence_record() -> Record:
                 bound = (first * np.exp(-4 * time / total) * xr.ones_like(dimension)).transpose("D", "seed", "step")
                 prediction = xr.Dataset({"loss": bound, "floor": floor.transpose("D", "seed")})
                 arms[kernels_convergence.arm_name(kernel, which, heads)] = Arm(trajectory, xr.Dataset(), prediction, "theorem 1")
-    return _record("kernels_convergence", config, arms)
+    return record_of("kernels_convergence", config, arms)
 
 
 def stationary_record() -> Record:
@@ -418,7 +396,7 @@ def stationary_record() -> Record:
         loss = first * xr.where(trains[kernel], 1e-6, 0.5) ** phase
         swept = along([0, config.phase_steps], {"key_scale": grid, "query_scale": grid}, loss=loss)
         arms[f"{kernel}_phase"] = Arm(swept, xr.Dataset(), xr.Dataset())
-    return _record("kernels_stationary", config, arms)
+    return record_of("kernels_stationary", config, arms)
 
 
 _MADE: dict[str, Callable[[], Record]] = {
@@ -431,6 +409,11 @@ _MADE: dict[str, Callable[[], Record]] = {
     "topics_attention": attention_record,
     "kernels_convergence": convergence_record,
     "kernels_stationary": stationary_record,
+    "ktiw_copying": copying_record,
+    "ktiw_multihead": multihead_record,
+    "ktiw_limits": limits_record,
+    "ktiw_proxy": proxy_record,
+    "values_first": values_first_record,
 }
 RECORDS = {study: functools.cache(make) for study, make in _MADE.items()}
 """A record of every study, made when first asked for. Edits below copy what they change."""

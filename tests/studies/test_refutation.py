@@ -1,6 +1,7 @@
 """Every check of every claim can fail: break what it is about, and the claim is refuted."""
 
 import dataclasses
+import fnmatch
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import xarray as xr
 from synthetic_records import RECORDS, WRONG_WORD, Edit, change, diverge, judged, one_seed, swap
 
+from saccade.core.claim import Claim
 from saccade.core.record import Record
 from saccade.core.study import find_study
 
@@ -18,6 +20,10 @@ def sound(study: str) -> Record:
 
 
 CLAIMS = [(study, claim) for study in RECORDS for claim in find_study(study).claims]
+
+
+def claim_of(name: str) -> Claim:
+    return next(claim for _, claim in CLAIMS if claim.id == name)
 
 
 def reversed_along(dim: str) -> Callable[[xr.DataArray], xr.DataArray]:
@@ -72,6 +78,41 @@ def steeper(dim: str, exponent: float) -> Callable[[xr.DataArray], xr.DataArray]
 
 def no_preference(values: xr.DataArray) -> xr.DataArray:
     return values.where(values["pair"] != "same topic", 0.001)
+
+
+def at_entry(edit: Callable[[xr.DataArray], Any], row: int, column: int) -> Callable[[xr.DataArray], xr.DataArray]:
+    """An edit of one entry of a table of ids."""
+    return lambda values: values.where((values["id"] != row) | (values["other_id"] != column), edit(values))
+
+
+def at_step(step: int, edit: Callable[[xr.DataArray], Any]) -> Callable[[xr.DataArray], xr.DataArray]:
+    return at_coordinate("step", step, edit)
+
+
+def fails_until(step: float) -> Callable[[xr.DataArray], xr.DataArray]:
+    """As at the start until a step, and then as it will ever be."""
+    return lambda values: xr.where(values["step"] < step, values.isel(step=0, drop=True), values.max("step")).transpose(
+        *values.dims
+    )
+
+
+def alike(dim: str, value: float) -> Callable[[xr.DataArray], xr.DataArray]:
+    """What was measured at one coordinate, at all."""
+    return lambda values: values.where(values[dim] == value, values.sel({dim: value}, drop=True))
+
+
+def elsewhere(values: xr.DataArray) -> xr.DataArray:
+    """A table of positions that points at the wrong ones."""
+    return values.roll(source=5)
+
+
+def sets_out_last(values: xr.DataArray) -> xr.DataArray:
+    """Most of the way at the end."""
+    return (values["step"] / values["step"].max()) ** 4
+
+
+def told_apart(values: xr.DataArray) -> xr.DataArray:
+    return values.where(values["id"] != values["other_id"], 1.0)
 
 
 REFUTATIONS: list[tuple[str, str, str, Edit]] = [
@@ -286,6 +327,116 @@ REFUTATIONS: list[tuple[str, str, str, Edit]] = [
     ("kernels_stationary", "D-8b", "steps to", swap("softmax_keys", "gaussian_keys")),
     ("kernels_stationary", "D-8c", "only the Gaussian", change("gaussian_phase", "loss", trained_on(lambda values: values + 0.5))),
     ("kernels_stationary", "D-8c", "only softmax", change("softmax_phase", "loss", trained_on(lambda values: values + 0.5))),
+    *(
+        ("ktiw_copying", claim, quantity, change("by_words", "test_accuracy", at_coordinate("words", words, edit)))
+        for claim, quantity, words, edit in (
+            ("C-4", "words of a larger set", 60.0, fails_until(250)),
+            ("C-4", "rate, permutations", 40.0, fails_until(150)),
+            ("C-4b", "Fisher", 40.0, fails_until(150)),
+            ("C-5", "median steps", 60.0, fails_until(390)),
+            ("C-4d", "attention accuracy", 40.0, fails_until(250)),
+        )
+    ),
+    ("ktiw_copying", "C-4", "mixture", change("mixture", "test_accuracy", fails_until(100))),
+    (
+        "ktiw_copying",
+        "C-4c",
+        "lexicon from",
+        change("given", "test_accuracy", lambda values: values.where(values["seed"] > 2, 0.3)),
+    ),
+    ("ktiw_copying", "C-4c", "nothing given", change("by_words", "test_accuracy", fails_until(50))),
+    ("ktiw_copying", "C-4e", "from permutations", change("given", "test_accuracy", alike("learned_on", 60.0))),
+    (
+        "ktiw_copying",
+        "C-6",
+        "rank correlation",
+        change("by_words", "test_accuracy", at_coordinate("words", 80.0, fails_until(140))),
+    ),
+    ("ktiw_copying", "C-6b", "rank correlation", change("by_words", "test_accuracy", reversed_along("words"))),
+    *(
+        ("ktiw_copying", claim, quantity, change("uniform", "lexicon_agreement", at_coordinate("learned_on", words, edit)))
+        for claim, quantity, words, edit in (
+            ("C-7", "permutations: best", 40.0, after(200, lambda values: 0.5)),
+            ("C-7", "larger set: best", 60.0, lambda values: values.clip(max=0.2)),
+            ("C-7b", "permutations: A", 40.0, lambda values: 0.5),
+        )
+    ),
+    ("ktiw_copying", "C-7b", "larger set: A", change("uniform", "random_agreement", lambda values: 4 * values)),
+    ("ktiw_copying", "C-8", "doubles before", change("by_words", "lexicon_right", fails_until(150))),
+    ("ktiw_copying", "C-8b", "half of the words", change("by_words", "lexicon_agreement", fails_until(150))),
+    ("ktiw_multihead", "C-9", "one head good", swap("one_good", "all_bad")),
+    ("ktiw_multihead", "C-9", "at random", change("random", "test_accuracy", lambda values: 0.9 * values)),
+    ("ktiw_multihead", "C-9b", "at random", change("random", "success_rate", lambda values: values + 0.3, "prediction")),
+    *(
+        ("ktiw_limits", claim, quantity, change("keywords", "word_logit", at_coordinate("place", place, at_step(step, edit))))
+        for claim, quantity, place, step, edit in (
+            ("C-10", "early: gamma at", "keyword", 100, lambda values: 0.5 * values),
+            ("C-10", "early: gamma one", "mean", 100, lambda values: 5 * values),
+            ("C-10", "late: gamma at", "last", 1000, lambda values: 0.5 * values),
+            ("C-10", "late: gamma one", "keyword", 1000, lambda values: 3 * values),
+            ("C-10b", "very late", "last", 5000, lambda values: 0.5 * values),
+        )
+    ),
+    ("ktiw_limits", "C-11", "copying", change("copied", "test_accuracy", lambda values: 0.9 * values)),
+    ("ktiw_limits", "C-11", "permutation", change("permuted", "test_accuracy", lambda values: values + 0.68)),
+    ("ktiw_limits", "C-11b", "fixed permutation", change("permuted", "lexicon_agreement", lambda values: 0.2 * values)),
+    (
+        "ktiw_proxy",
+        "C-1",
+        "correlation",
+        change("rates_10000", "logit_rate", one_seed(lambda values: values + 0.1 * (values["id"] % 2)), "snapshot"),
+    ),
+    ("ktiw_proxy", "C-1", "|logit rate", change("rates_10000", "logit_rate", lambda values: 1.06 * values, "snapshot")),
+    (
+        "ktiw_proxy",
+        "C-1",
+        "|probability rate",
+        change("rates_10000", "probability_rate", at_entry(lambda values: values + 0.1 * values.max(), 2, 3), "snapshot"),
+    ),
+    ("ktiw_proxy", "C-1", "at most", change("rates_10000", "probability_rate", lambda values: 1.1 * values, "snapshot")),
+    ("ktiw_proxy", "C-1", "at least", change("rates_10000", "probability_rate", lambda values: 0.9 * values, "snapshot")),
+    ("ktiw_proxy", "C-1", "exponent", swap("rates_100", "rates_100000")),
+    *(
+        (
+            "ktiw_proxy",
+            "C-2",
+            quantity,
+            change(arm, "count_table", one_seed(at_entry(lambda values: values + 0.02 * values.max(), 2, column)), "snapshot"),
+        )
+        for arm, quantity, column in (
+            ("counts_permutations", "permutations: largest", 3),
+            ("counts_choice", "larger set", 3),
+            ("counts_mixture", "inside of a set", 3),
+            ("counts_mixture", "across sets", 8),
+        )
+    ),
+    ("ktiw_proxy", "C-2b", "permutations", change("proxy_permutations", "lexicon", told_apart, "snapshot")),
+    ("ktiw_proxy", "C-2b", "mixture", change("proxy_mixture", "lexicon", told_apart, "snapshot")),
+    ("ktiw_proxy", "C-2b", "larger set", change("proxy_choice", "lexicon", lambda values: values.clip(max=0.1), "snapshot")),
+    (
+        "ktiw_proxy",
+        "C-3",
+        "largest |attention",
+        change("counter_example", "attention", lambda values: values + 0.002 * (values["position"] - 1)),
+    ),
+    ("ktiw_proxy", "C-3", "|probability", change("counter_example", "probability", lambda values: values + 0.002)),
+    ("ktiw_proxy", "C-3", "beta is largest", change("counter_example", "beta", reversed_along("position"))),
+    ("ktiw_proxy", "C-12s", "A(alpha, beta under", change("translation_attention", "alpha", elsewhere)),
+    ("ktiw_proxy", "C-12s", "beta of the proxy", change("translation_proxy", "beta", elsewhere)),
+    ("ktiw_proxy", "C-12s", "A(saliency", change("translation_attention", "delta", elsewhere)),
+    ("ktiw_proxy", "C-12s", "beta of another run", change("translation_other", "beta", elsewhere)),
+    ("ktiw_proxy", "C-12t", "IBM Model 1", change("translation_model_1", "beta", elsewhere)),
+    ("values_first", "E-13", "Lu", change("lu", "norm", one_seed(lambda values: values**4))),
+    ("values_first", "E-13", "Li", change("li", "displacement", one_seed(at_coordinate("part", "values", sets_out_last)))),
+    ("values_first", "E-13", "Snell", change("snell", "lexicon_agreement", one_seed(fails_until(60)))),
+    ("values_first", "E-13b", "half-rise of beta", change("snell", "lexicon_right", one_seed(fails_until(60)))),
+    (
+        "values_first",
+        "E-13c",
+        "ratio of half-rises",
+        change("li", "displacement", one_seed(at_coordinate("start", 0.1, lambda values: sets_out_late(sets_out_late(values))))),
+    ),
+    ("values_first", "E-13d", "rise of attention", change("snell", "attention_accuracy", alike("words", 60.0))),
 ]
 
 
@@ -300,7 +451,7 @@ def test_a_record_with_the_phenomenon_keeps_every_claim(study, claim):
     ("study", "claim", "quantity", "edit"), REFUTATIONS, ids=[f"{claim}: {quantity}" for _, claim, quantity, _ in REFUTATIONS]
 )
 def test_a_record_without_it_refutes_the_claim(study, claim, quantity, edit):
-    judgement = next(one for _, one in CLAIMS if one.id == claim).judge(edit(sound(study)))
+    judgement = claim_of(claim).judge(edit(sound(study)))
     assert judgement.verdict == "fails", judgement.reason
     assert [finding.verdict for finding in judgement.findings if quantity in finding.quantity] == ["fails"]
 
@@ -312,8 +463,10 @@ def test_no_check_is_left_out():
             assert any(quantity in check.quantity for quantity in broken), f"{claim.id}: {check.quantity}"
 
 
+SAMPLED = [(study, claim) for study, claim in CLAIMS if any(check.seeds > 1 for check in claim.checks)]
+"""Claims about trainings; the others are about numbers that are computed without chance, and cannot diverge."""
 DIVERGED = [
-    *((study, claim, arm) for study, claim in CLAIMS for arm in dict.fromkeys(arm for check in claim.checks for arm in check.arms)),
+    *((study, one, arm) for study, one in SAMPLED for arm in dict.fromkeys(arm for check in one.checks for arm in check.arms)),
     *(("sen", claim, arm) for study, claim in CLAIMS if claim.id == "A-8" for arm in ("by_rate", "by_std")),
 ]  # fmt: skip
 
@@ -321,14 +474,18 @@ DIVERGED = [
 @pytest.mark.parametrize(("study", "claim", "arm"), DIVERGED, ids=[f"{claim.id}: {arm}" for _, claim, arm in DIVERGED])
 def test_a_seed_that_diverged_keeps_no_bound(study, claim, arm):
     """An every-seed check fails by it; a mean cannot be taken."""
-    judgement = claim.judge(diverge(arm.replace("*", "2"))(sound(study)))
+    record = sound(study)
+    name = next(name for name in fnmatch.filter(record.arms, arm) if "diverged_at" in record.arms[name].trajectory)
+    judgement = claim.judge(diverge(name)(record))
     resting = [check for check in claim.checks if arm in check.arms]
     expected = "fails" if any(check.every_seed for check in resting) else "undetermined"
     assert judgement.verdict == expected
-    assert "1 of 5 seeds diverged" in judgement.reason
+    seeds = record.arms[name].trajectory.sizes["seed"]
+    pooled = all("resample" in check.measure(record).dims for check in resting)
+    assert ("seeds diverged" if pooled else f"1 of {seeds} seeds diverged") in judgement.reason
 
 
-@pytest.mark.parametrize(("study", "claim"), CLAIMS, ids=[claim.id for _, claim in CLAIMS])
+@pytest.mark.parametrize(("study", "claim"), SAMPLED, ids=[claim.id for _, claim in SAMPLED])
 def test_two_seeds_are_too_few_for_any_claim(study, claim):
     record = sound(study)
     arms = {}
@@ -347,28 +504,44 @@ def all_lost(record: Record, arm: str) -> Record:
     return record
 
 
+def emptied(record: Record, arm: str) -> Record:
+    """An arm that has no number at all, from the start on."""
+    trajectory = record.arms[arm].trajectory
+    blank = {name: values * np.nan for name, values in trajectory.items() if "step" in values.dims}
+    left = dataclasses.replace(
+        record.arms[arm], trajectory=trajectory.assign({**blank, "diverged_at": 0 * trajectory["diverged_at"]})
+    )
+    return dataclasses.replace(record, arms={**record.arms, arm: left})
+
+
 @pytest.mark.parametrize("study", RECORDS)
 def test_figures_are_made_whatever_diverged(study):
     """Sound, with one seed lost, with all lost halfway, and with nothing left at all."""
     record = sound(study)
     first = next(iter(record.arms))
-    nothing = change(first, "loss", lambda values: values)(all_lost(record, first))
-    trajectory = nothing.arms[first].trajectory
-    blank = {name: values * np.nan for name, values in trajectory.items() if "step" in values.dims}
-    emptied = dataclasses.replace(
-        nothing.arms[first], trajectory=trajectory.assign({**blank, "diverged_at": 0 * trajectory["diverged_at"]})
-    )
-    nothing = dataclasses.replace(nothing, arms={**nothing.arms, first: emptied})
     names = [figure.name for figure in find_study(study).figures(record)]
     assert names
     assert len(set(names)) == len(names)
-    for one in (diverge(first)(record), all_lost(record, first), nothing):
+    for one in (diverge(first)(record), all_lost(record, first), emptied(all_lost(record, first), first)):
         assert [figure.name for figure in find_study(study).figures(one)] == names
         assert all(judgement.verdict != "holds" for judgement in judged(one).values() if _rests_on(study, judgement.claim, first))
 
 
+@pytest.mark.parametrize("arm", ["translation_attention", "translation_uniform"])
+def test_a_translation_without_any_number_is_no_reference(arm):
+    lost = emptied(sound("ktiw_proxy"), arm)
+    assert all(claim_of(claim).judge(lost).verdict == "undetermined" for claim in ("C-12s", "C-12t"))
+    assert len(find_study("ktiw_proxy").figures(lost)) == 4
+
+
 def _rests_on(study: str, name: str, arm: str) -> bool:
-    return any(arm in check.arms for claim in find_study(study).claims if claim.id == name for check in claim.checks)
+    return any(
+        fnmatch.filter([arm], pattern)
+        for claim in find_study(study).claims
+        if claim.id == name
+        for check in claim.checks
+        for pattern in check.arms
+    )
 
 
 def test_premises_that_a_record_cannot_answer_are_named():
@@ -431,6 +604,13 @@ ALONE: list[tuple[str, str, Edit]] = [
     ("kernels_stationary", "D-5", change("softmax_keys", "gradient_norm", one_seed(lambda values: values + 1e-9))),
     ("kernels_stationary", "D-6", change("gaussian_keys", "gradient_norm", steeper("key_scale", 1.0))),
     ("kernels_stationary", "D-8c", change("gaussian_phase", "loss", trained_on(lambda values: values + 0.5))),
+    ("ktiw_copying", "C-4e", change("given", "test_accuracy", alike("learned_on", 60.0))),
+    ("ktiw_copying", "C-6", change("by_words", "test_accuracy", at_coordinate("words", 80.0, fails_until(140)))),
+    ("ktiw_copying", "C-7", change("uniform", "lexicon_agreement", at_coordinate("learned_on", 40.0, after(200, lambda _: 0.5)))),
+    ("ktiw_copying", "C-8", change("by_words", "lexicon_right", fails_until(150))),
+    ("ktiw_limits", "C-10b", change("keywords", "word_logit", at_coordinate("place", "last", at_step(5000, lambda _: 0.0)))),
+    ("ktiw_proxy", "C-12t", change("translation_model_1", "beta", elsewhere)),
+    ("values_first", "E-13b", change("snell", "lexicon_right", one_seed(fails_until(60)))),
 ]  # fmt: skip
 
 
@@ -481,3 +661,32 @@ def test_attention_that_never_moves_has_no_stages():
     verdicts = judged(still(sound("topics_two_stage")))
     assert {claim: verdicts[claim].verdict for claim in ("B-9", "B-12")} == {"B-9": "undetermined", "B-12": "undetermined"}
     assert "do not meet the premise" in verdicts["B-9"].reason
+
+
+@pytest.mark.parametrize("missing", ["one_good", "all_bad"])
+def test_heads_that_were_not_found_leave_nothing_to_be_judged(missing):
+    """A search may end without enough good or bad heads: their models are then not run."""
+    record = sound("ktiw_multihead")
+    record = dataclasses.replace(record, arms={name: arm for name, arm in record.arms.items() if name != missing})
+    verdicts = judged(record)
+    assert {claim: judgement.verdict for claim, judgement in verdicts.items()} == {"C-9": "undetermined", "C-9b": "holds"}
+    assert f"arm {missing} was not run" in verdicts["C-9"].reason
+    curves, _ = find_study("ktiw_multihead").figures(record)
+    assert len(curves.panels) == 2
+    assert "Too few heads were found for: " in curves.caption
+
+
+def test_runs_that_all_succeed_early_say_nothing_about_late_ones():
+    judgement = claim_of("C-4d").judge(change("by_words", "test_accuracy", fails_until(50))(sound("ktiw_copying")))
+    assert judgement.verdict == "undetermined"
+    assert "20 of 20 seeds do not meet the premise" in judgement.reason
+
+
+def test_runs_that_never_succeed_are_infinitely_late():
+    """Permutations that are never copied take longer; if the larger set never is, either, there is no ratio."""
+    never = change("by_words", "test_accuracy", at_coordinate("words", 40.0, lambda _: 0.3))(sound("ktiw_copying"))
+    judgement = claim_of("C-5").judge(never)
+    assert judgement.verdict == "holds"
+    assert judgement.plain()["findings"][0]["value"] is None, "JSON has no infinity"
+    lost = change("by_words", "test_accuracy", lambda values: 0 * values)(never)
+    assert claim_of("C-5").judge(lost).verdict == "undetermined"

@@ -155,3 +155,9 @@ def test_the_decoder_sees_the_target_one_place_later():
 def test_impossible_settings_are_refused_by_name(settings, told):
     with pytest.raises(ConfigError, match=f"^{told}"):
         Copying(**settings)
+
+
+def test_swept_words_need_to_be_told_how_many_ids_there_are():
+    with pytest.raises(ConfigError, match=r"^largest: got None, allowed: with swept words a whole number, at least .* 7$"):
+        with_sweep(Copying(5, 5.0), "words", [5.0, 7.0, 6.0])
+    assert with_sweep(Copying(5, 5.0, largest=7), "words", [5.0, 7.0, 6.0]).vocabulary_size == FIRST_WORD + 7

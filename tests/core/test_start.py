@@ -1,0 +1,274 @@
+"""Trainings that start from another one: whose weights, which sweeps, what stays the new training's own, what is refused."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+from jaxtyping import Array, Bool, PRNGKeyArray
+from word_table import Labels, RidgedConfig, RidgedTable, Table, WordList, WordTableConfig, nothing, squares
+
+from saccade.core.errors import ConfigError, InterruptedTrainingError
+from saccade.core.interfaces import Batch
+from saccade.core.lab import Lab, Progress, Training
+from saccade.core.optimiser import Adam, GradientDescent
+from saccade.core.schedule import Every
+from saccade.probes.motion import Displacements
+
+DESCENT = GradientDescent(0.5)
+TASK = WordList()
+
+
+def train(lab: Lab, steps: int = 10, **changes) -> Training:
+    """The training that most tests share: four members, so two a device."""
+    settings = {"task": TASK, "model": WordTableConfig(), "optimiser": DESCENT, "probes": (Table(),), "seeds": 4} | changes
+    return lab.train(steps=steps, **settings)  # pyright: ignore[reportArgumentType]
+
+
+def numbers(training: Training) -> xr.Dataset:
+    """The trajectory without the coordinates that count from the start."""
+    return training.trajectory.drop_vars(("step", "time"))
+
+
+@pytest.fixture(scope="module")
+def first(lab: Lab) -> Training:
+    return train(lab)
+
+
+# -- going on -------------------------------------------------------------------------------------------------------
+
+
+def test_training_from_another_goes_on_with_the_same_bits(lab: Lab, first: Training):
+    """Plain descent on the whole set remembers nothing but the weights: 10 steps and 10 more, three times, are 30."""
+    second = train(lab, start=first)
+    third = train(lab, start=second)
+    whole = numbers(train(lab, 30))
+    for place, part in enumerate((first, second, third)):
+        xr.testing.assert_identical(numbers(part), whole.isel(step=[place, place + 1]))
+    np.testing.assert_array_equal(third.models.table, whole["table"].isel(step=-1))
+    assert not np.allclose(whole["table"].isel(step=1), whole["table"].isel(step=2))  # something moved
+
+
+def test_steps_and_time_count_from_the_new_start(lab: Lab, first: Training):
+    second = train(lab, start=first).trajectory
+    np.testing.assert_array_equal(second["step"], [0, 10])
+    np.testing.assert_array_equal(second["time"], [0, 5])
+
+
+def test_no_steps_from_another_are_its_end(lab: Lab, first: Training):
+    np.testing.assert_array_equal(train(lab, 0, start=first).trajectory["table"], first.trajectory["table"].isel(step=[-1]))
+
+
+def test_start_answered_from_the_cache_starts_the_same_training(lab: Lab, first: Training):
+    second, again = train(lab, start=first), train(lab, start=train(lab))
+    assert again.digest == second.digest
+    xr.testing.assert_identical(again.trajectory, second.trajectory)
+
+
+def test_start_is_part_of_the_digest(lab: Lab, first: Training):
+    other = train(lab, 20)
+    trainings = [train(lab, start=start) for start in (None, first, other)]
+    assert len({training.digest for training in trainings}) == 3
+    ends = np.stack([training.models.table for training in trainings])
+    assert not any(np.allclose(ends[one], ends[other]) for one, other in ((0, 1), (0, 2), (1, 2)))
+
+
+def test_another_task_may_follow(lab: Lab, first: Training):
+    second = train(lab, task=WordList(first_label=1), start=first).trajectory.isel(step=0)
+    np.testing.assert_array_equal(second["table"], first.models.table)
+    right, wrong = (first.models.table[:, range(8), [(word + one) % 2 for word in range(8)]] for one in (1, 0))
+    np.testing.assert_allclose(second["loss"], np.mean(np.log1p(np.exp(wrong - right)), axis=1), rtol=1e-5)
+
+
+WILD: dict[str, Any] = {"loss": squares, "optimiser": GradientDescent(1e6)}
+"""Multiplies the table by 1 - 1e6 a step."""
+
+
+def test_members_that_had_diverged_start_diverged(lab: Lab):
+    wild = train(lab, **WILD)
+    assert np.all(wild.trajectory["diverged_at"] > 0)
+    second = train(lab, start=wild, **WILD).trajectory
+    assert np.all(second["diverged_at"] == 0)
+    assert np.all(np.isnan(second["table"]))
+
+
+def test_start_of_another_precision_is_trained_in_the_labs_own(lab: Lab, precise_lab: Lab, first: Training):
+    precise = train(precise_lab, start=first)
+    np.testing.assert_array_equal(precise.trajectory["table"].isel(step=0), first.models.table)
+    assert {precise.trajectory[name].dtype for name in ("table", "loss")} == {np.dtype(np.float64)}
+    assert np.any(precise.models.table != precise.models.table.astype(np.float32))
+    rounded = train(lab, start=precise)
+    assert rounded.trajectory["table"].dtype == np.float32
+    np.testing.assert_array_equal(rounded.trajectory["table"].isel(step=0), precise.models.table.astype(np.float32))
+
+
+# -- which member starts which --------------------------------------------------------------------------------------
+
+
+def test_seeds_find_their_own_weights_in_any_order(lab: Lab, first: Training):
+    turned = train(lab, 0, seeds=(3, 1, 0, 2), start=first)
+    np.testing.assert_array_equal(turned.models.table, first.models.table[[3, 1, 0, 2]])
+
+
+@pytest.fixture(scope="module")
+def swept(lab: Lab) -> Training:
+    """Two standard deviations x two rates of one seed, all of them different in the end."""
+    training = train(lab, seeds=(1,), sweep={"model.table_std": (0.5, 2.0), "optimiser.rate": (0.1, 0.3)})
+    assert len(np.unique(training.models.table.round(4), axis=0)) == 4
+    return training
+
+
+def end_of(training: Training) -> xr.DataArray:
+    return training.trajectory["table"].isel(step=-1).drop_vars(("step", "time"))
+
+
+def start_of(training: Training) -> xr.DataArray:
+    return training.trajectory["table"].isel(step=0).drop_vars(("step", "time"))
+
+
+def test_sweeps_of_the_start_come_along(lab: Lab, swept: Training):
+    second = train(lab, 5, seeds=(1,), start=swept)
+    assert second.trajectory["loss"].dims == ("table_std", "rate", "seed", "step")
+    xr.testing.assert_identical(start_of(second), end_of(swept))
+    # The values are where the members come from, not what they train with: all have the new rate.
+    np.testing.assert_array_equal(second.trajectory["time"], 0.5 * second.trajectory["step"])
+
+
+def test_sweeps_of_both_are_matched_by_value_and_new_ones_multiply(lab: Lab, swept: Training):
+    """The second training really has its rates, in another order; the share is new."""
+    sweep = {"task.share": (0.1, 0.2), "optimiser.rate": (0.3, 0.1)}
+    second = train(lab, 5, seeds=(1,), sweep=sweep, loss=squares, start=swept)
+    begun, ended = start_of(second), end_of(second)
+    assert begun.dims[:4] == ("share", "rate", "table_std", "seed")
+    for share in (0.1, 0.2):
+        same = begun.sel(share=share, drop=True).transpose(*end_of(swept).dims)
+        xr.testing.assert_identical(same, end_of(swept).sel(rate=[0.3, 0.1]))
+    for rate in (0.3, 0.1):
+        # Closed form; five products in float32 lose at most 5 x 2^-23.
+        np.testing.assert_allclose(ended.sel(rate=rate), (1 - rate) ** 5 * begun.sel(rate=rate), rtol=2e-6)
+
+
+# -- what is taken over ---------------------------------------------------------------------------------------------
+
+
+def test_initial_model_of_a_moment_is_the_given_start(lab: Lab, first: Training):
+    second = train(lab, probes=(Table(), Displacements(("table",))), record=Every(2), start=first).trajectory
+    table, displacement = (second[name].transpose("step", "seed", ...) for name in ("table", "displacement"))
+    np.testing.assert_array_equal(table[0], first.models.table)
+    np.testing.assert_array_equal(displacement[0], 0)
+    way = np.linalg.norm(table - table[0], axis=(2, 3))
+    np.testing.assert_allclose(displacement.sel(part="table"), way, rtol=1e-5)
+    # A fresh draw would have shown: it lies elsewhere.
+    assert np.all(np.linalg.norm(first.models.table - first.trajectory["table"].isel(step=0), axis=(1, 2)) > 0.1)
+
+
+@dataclasses.dataclass(frozen=True)
+class SelfTaughtConfig(WordTableConfig):
+    """Labels are those of the member's own start."""
+
+    def relabelled(self, task: Any, start: Any, batch: Any, key: PRNGKeyArray) -> Any:
+        return Batch(batch.words, jnp.argmax(start.table, axis=1)[batch.words[:, 0]].astype(jnp.int32))
+
+
+def test_targets_that_a_start_sets_are_those_of_the_given_one(lab: Lab, first: Training):
+    turned = train(lab, 1, **WILD)  # the table that the seed drew, turned round
+    labels = train(lab, 0, model=SelfTaughtConfig(), probes=(Labels(),), start=turned).trajectory
+    drawn = first.trajectory["table"].isel(step=0)
+    for name in ("train_label", "test_label"):
+        np.testing.assert_array_equal(labels[name].isel(step=0), drawn.argmin("label"))
+
+
+class MaskedTable(RidgedTable):
+    """A ridged table with a mask."""
+
+    counts: Bool[Array, " word"]
+
+    def trainable(self) -> Any:
+        return MaskedTable(True, False, False)  # pyright: ignore[reportArgumentType] (booleans stand for the arrays)
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedConfig(RidgedConfig):
+    words: int = 8
+    """How many words count: the first ones."""
+
+    def build(self, task: Any, key: PRNGKeyArray) -> MaskedTable:
+        ridged = super().build(task, key)
+        return MaskedTable(ridged.table, ridged.strength, jnp.arange(task.vocabulary_size) < self.words)
+
+
+def test_real_numbers_come_along_whether_they_learn_or_not_and_masks_do_not(lab: Lab):
+    """The other training's ridge shrinks the table, by 1 - 0.5 x 0.2 a step."""
+    all_words = train(lab, model=MaskedConfig(strength=0.2), loss=nothing)
+    few_words = train(lab, model=MaskedConfig(strength=0.1, words=4), loss=nothing, start=all_words)
+    models = few_words.models
+    np.testing.assert_array_equal(few_words.trajectory["table"].isel(step=0), all_words.models.table)
+    np.testing.assert_array_equal(models.counts, np.tile(np.arange(8) < 4, (4, 1)))
+    np.testing.assert_array_equal(models.strength, np.full(4, 0.2, np.float32))
+    # Ten products in float32 lose at most 10 x 2^-23.
+    np.testing.assert_allclose(models.table, 0.9**10 * all_words.models.table, rtol=3e-6)
+
+
+# -- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": (1, 7)}, "start: got seed 1, 7, allowed: those that the other training had, 1"),
+        ({"seeds": 2}, "start: got seed 0, 1, allowed: those that the other training had, 1"),
+        (
+            {"seeds": (1,), "sweep": {"optimiser.rate": (0.1, 0.2)}},
+            "start: got rate 0.1, 0.2, allowed: those that the other training had, 0.1, 0.3",
+        ),
+        (
+            {"seeds": (1,), "sweep": {"model.table_std": (1.0,)}},
+            "start: got table_std 1, allowed: those that the other training had, 0.5, 2",
+        ),
+    ],
+)
+def test_seeds_and_values_that_the_start_lacks_are_refused(lab: Lab, swept: Training, changes: dict[str, Any], message: str):
+    before = sorted(lab.folder.glob("*.training"))
+    with pytest.raises(ConfigError) as refusal:
+        train(lab, start=swept, **changes)
+    assert str(refusal.value) == message
+    assert sorted(lab.folder.glob("*.training")) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "arrays"),
+    [
+        ({"task": WordList(vocabulary_size=9)}, "[(9, 2)]"),
+        ({"model": RidgedConfig()}, "[(8, 2), ()]"),
+    ],
+    ids=["another dictionary", "one array more"],
+)
+def test_start_that_does_not_fit_is_refused(lab: Lab, first: Training, changes: dict, arrays: str):
+    before = sorted(lab.folder.glob("*.training"))
+    with pytest.raises(ConfigError) as refusal:
+        train(lab, start=first, **changes)
+    expected = f"start: got a model with arrays [(8, 2)], allowed: one with the arrays of this one, {arrays}"
+    assert str(refusal.value) == expected
+    assert sorted(lab.folder.glob("*.training")) == before
+
+
+# -- stopping -------------------------------------------------------------------------------------------------------
+
+
+def test_stopped_training_goes_on_from_its_state_and_not_from_the_start(lab: Lab, first: Training, tmp_path: Path):
+    """With Adam, which has moments to keep; the other training was done in another folder."""
+    settings: dict[str, Any] = {"steps": 30, "optimiser": Adam(0.1), "start": first}
+    unbroken = train(lab, **settings)
+    asked = iter([False, False, True])
+    told = r"stopped training at step [1-9]\d* of 30; the same command goes on from there"
+    with pytest.raises(InterruptedTrainingError, match=told):
+        train(Lab(tmp_path, asked_to_stop=lambda: next(asked)), **settings)
+    heard: list[Progress] = []
+    resumed = train(Lab(tmp_path, progress=heard.append), **settings)
+    assert heard[0].step > 2
+    assert resumed.digest == unbroken.digest
+    xr.testing.assert_identical(resumed.trajectory, unbroken.trajectory)
+    np.testing.assert_array_equal(resumed.models.table, unbroken.models.table)
