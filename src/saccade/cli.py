@@ -280,7 +280,8 @@ def _ledger(arguments: list[str]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class CompactOptions:
-    """A smaller copy of a record: numbers rounded to 14 binary digits (double precision: 44); refused if that changed a verdict."""
+    """A smaller copy of a record, judged anew: numbers rounded to 14 binary digits (double precision: 44); refused if that changed
+    a verdict."""
 
     output: Path = Path("record.nc.gz")
     """The copy to write; compressed as a whole if its name ends in .gz."""
@@ -297,7 +298,9 @@ def _compact(arguments: list[str]) -> int:
     changed = [claim for claim in before if before[claim] != after[claim]]
     if changed:
         raise FileError(f"{paths[0]}: rounding changes the verdict of {', '.join(changed)}; not written")
-    smaller.save(options.output)
+    # The claims may have changed since the run; the copy says what they say now.
+    verdicts = {judgement.claim: judgement.plain() for judgement in study.judge(smaller)}
+    dataclasses.replace(smaller, verdicts=verdicts).save(options.output)
     print(f"{options.output}: {options.output.stat().st_size / 1000:.0f} kB, was {paths[0].stat().st_size / 1000:.0f} kB")
     return 0
 
