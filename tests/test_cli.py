@@ -233,12 +233,12 @@ def test_list_names_every_study_in_words_and_in_json(capsys):
 
 
 STUDIES = (
-    "kernels_convergence", "kernels_stationary", "sen", "sen_convolution", "sen_query", "sen_synergy", "topics_attention",
-    "topics_optima", "topics_two_stage",
+    "kernels_convergence", "kernels_stationary", "ktiw_copying", "ktiw_limits", "ktiw_multihead", "ktiw_proxy", "sen",
+    "sen_convolution", "sen_query", "sen_synergy", "topics_attention", "topics_optima", "topics_two_stage", "values_first",
 )  # fmt: skip
 
 
-def test_list_names_the_nine_studies(capsys):
+def test_list_names_the_fourteen_studies(capsys):
     assert called("list", "--json") == 0
     assert tuple(row["name"] for row in json.loads(capsys.readouterr().out)) == STUDIES
     assert called("list") == 0

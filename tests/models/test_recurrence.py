@@ -231,8 +231,8 @@ def test_one_position_has_no_direction(cell):
         layer, given = random_layer(np.random.default_rng(8), FEATURES, HIDDEN, cell), numbers(cell, 8)
         back = Recurrence(layer.input_weights, layer.input_bias, layer.state_weights, layer.state_bias, layer.cell, backwards=True)
         words = drawn_words()[:, :1]
-        found = [in_a_hurry(lambda layer: layer.of_words(given["table"], words))(one) for one in (layer, back)]
-    (outputs, last), (back_outputs, back_last) = found
+        both = in_a_hurry(lambda *layers: [one.of_words(given["table"], words) for one in layers])
+        (outputs, last), (back_outputs, back_last) = both(layer, back)
     assert outputs.shape == (SENTENCES, 1, HIDDEN)
     assert np.array_equal(outputs, back_outputs)
     assert all(np.array_equal(*pair) for pair in zip(last, back_last, strict=True))

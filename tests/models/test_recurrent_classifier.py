@@ -126,7 +126,7 @@ def test_words_at_padding_do_not_matter(settings):
 
 def test_no_mask_is_a_mask_of_full_sentences():
     with jax.enable_x64(True):
-        model = scattered(directions="both", kernel="gaussian")
+        model = scattered()
         full = dataclasses.replace(SENTENCES, mask=jnp.ones(MASK.shape, bool))
         with_mask, without = measured(model, full), measured(model, dataclasses.replace(SENTENCES, mask=None))
     for one, other in zip(jax.tree.leaves(with_mask), jax.tree.leaves(without), strict=True):

@@ -178,12 +178,16 @@ def test_a_guess_never_depends_on_the_word_to_be_guessed_or_those_behind_it():
 
 
 def test_the_mean_of_equal_heads_is_one_head():
+    settings = VARIANTS["multi-head code"]
     with jax.enable_x64(True):
-        one = scattered(3)
-        three = dataclasses.replace(one, heads=jax.tree.map(lambda leaf: jnp.repeat(leaf, 3, axis=0), one.heads), together="mean")
-        found = [jax.tree.leaves(measured(model, BATCH)) for model in (one, three)]
-    for ours, theirs in zip(*found, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=ROUNDING)
+        one = scattered(3, **settings | {"heads": 1})
+        three = dataclasses.replace(one, heads=jax.tree.map(lambda leaf: jnp.asarray(np.repeat(leaf, 3, axis=0)), one.heads))
+        output, probe, _ = measured(three, BATCH)
+    scores, attention = by_numpy(one, BATCH)
+    np.testing.assert_allclose(log_softmax(output.logits), scores, rtol=0, atol=ROUNDING)
+    np.testing.assert_allclose(output.attention, attention[:, :, 0], rtol=0, atol=ROUNDING)
+    first = of_right_word(by_numpy(one, BATCH, forced=0)[0], BATCH)
+    np.testing.assert_allclose(probe[..., 0], first, rtol=0, atol=ROUNDING)
 
 
 QUERIES = {".heads.query_weights", ".heads.query_bias"}
@@ -220,7 +224,7 @@ def test_what_learns(settings, learning):
 
 @functools.cache
 def starts() -> dict[str, list[Any]]:
-    """Models of two heads: with a numbered base, and with numbered heads, the first of which is swept.
+    """Models with a numbered base; heads and hidden layer of models with two numbered heads, the first of which is swept.
 
     Of seeds and first heads (0, 3), (1, 3) and (0, 5). In one program, since drawing compiles slowly. The sweep is made as the
     lab makes it: its numbers are traced.
@@ -233,7 +237,8 @@ def starts() -> dict[str, list[Any]]:
 
     @in_a_hurry
     def build(key: Any, number: Any) -> list[Any]:
-        return [config.build(WIDE, key) for config in (based, map_swept(over_heads, lambda _: number))]
+        built: Any = map_swept(over_heads, lambda _: number).build(WIDE, key)
+        return [based.build(WIDE, key), (built.heads, built.hidden_layer)]  # what is not returned is not compiled
 
     keys = jax.random.split(jax.random.key(0))
     built = [jax.tree.map(np.asarray, build(keys[seed], number)) for seed, number in ((0, 3.0), (1, 3.0), (0, 5.0))]
@@ -253,8 +258,8 @@ def base(model: SequenceToSequence) -> list[Any]:
     return [model.source_embeddings, model.encoder, model.decoder, model.hidden_layer, model.output_layer]
 
 
-def head(model: SequenceToSequence, place: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf[place], model.heads)
+def head(heads: Any, place: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[place], heads)
 
 
 def test_a_numbered_base_is_the_same_whatever_the_seed():
@@ -265,13 +270,13 @@ def test_a_numbered_base_is_the_same_whatever_the_seed():
 
 def test_a_numbered_head_is_the_same_whatever_the_seed_and_the_place_and_each_member_of_a_sweep_has_its_own():
     """Heads 3 and 3, from two seeds, then 5 and 3; of each pair the first is swept."""
-    first, second, other = starts()["heads"]
-    assert same(first.heads, second.heads)
-    assert not same(base(first), base(second)), "only the heads have numbers"
+    (first, layer), (second, second_layer), (other, other_layer) = starts()["heads"]
+    assert same(first, second)
+    assert not same(layer, second_layer), "only the heads have numbers"
     assert same(head(first, 0), head(first, 1))
     assert not same(head(other, 0), head(first, 0))
     assert same(head(other, 1), head(first, 1))
-    assert same(base(other), base(first))
+    assert same(other_layer, layer)
 
 
 def test_the_parts_start_as_pytorch_starts_them():

@@ -42,6 +42,7 @@ def run_in_processes(
                 process.kill()
         raise
     pool.shutdown()
+    _pass_on(reports, progress)  # what the workers sent last may have been on its way
 
 
 def _pass_on(reports: Any, progress: Callable[[Progress], None]) -> None:

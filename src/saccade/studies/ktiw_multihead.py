@@ -35,7 +35,7 @@ class Config(CopyingSettings):
     """Settings of the study."""
 
     seeds: int = 20
-    """Models of several heads in each scenario."""
+    """Repetitions of each scenario: models of several heads."""
     heads: int = 8
     """Heads of a model."""
     cell: CellName = "lstm"
