@@ -145,6 +145,12 @@ class Claim:
         if self.expected != "holds" and not self.reason:
             raise ConfigError(f"claim {self.id}: expected={self.expected!r} without a reason, allowed: say why")
 
+    def expected_reason(self, judgement: Judgement) -> str:
+        """Why the verdict that is expected of a record is not `holds`."""
+        if self.full_size is not None and judgement.expected != self.expected:
+            return f"this claim needs {self.full_size[1]}"
+        return self.reason
+
     def judge(self, record: Record) -> Judgement:
         if self.full_size is not None and not self.full_size[0](record.config):
             return Judgement(self.id, "undetermined", "undetermined", (), f"needs more than this preset: {self.full_size[1]}")

@@ -26,7 +26,7 @@ def ledger_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
             "prediction": row.claim.prediction,
             "tolerance": row.claim.tolerance,
             **{key: value for key, value in row.judgement.plain().items() if key != "claim"},
-            "expected_reason": row.claim.reason,
+            "expected_reason": row.claim.expected_reason(row.judgement),
             "seeds": row.record.seeds,
             "device": row.record.device,
             "precision": row.record.precision,
@@ -53,10 +53,13 @@ def ledger_markdown(entries: Sequence[Entry]) -> str:
         *(_row(_cells(row)) for row in rows),
         "",
     ]
-    special = [row for row in rows if row.claim.expected != "holds"]
+    special = [row for row in rows if row.judgement.expected != "holds"]
     if special:
         lines += ["## Claims that are not expected to hold", ""]
-        lines += [f"* **{_name(row)}**, expected: {row.claim.expected}. {_flat(row.claim.reason)}." for row in special]
+        lines += [
+            f"* **{_name(row)}**, expected: {row.judgement.expected}. {_flat(row.claim.expected_reason(row.judgement))}."
+            for row in special
+        ]
         lines.append("")
     open_rows = [row for row in rows if row.judgement.verdict == "undetermined"]
     if open_rows:

@@ -99,7 +99,7 @@ def _ledger_row(row: JudgedClaim, anchor: str) -> dict[str, Any]:
         "verdict": judgement.verdict,
         "expected": judgement.expected,
         "as_expected": judgement.as_expected,
-        "expected_reason": claim.reason,
+        "expected_reason": claim.expected_reason(judgement),
         "reason": judgement.reason,
         "checks": _checks(judgement),
     }

@@ -109,8 +109,8 @@ def verdict_table(study: Study[Any], record: Record, judgements: Sequence[Judgem
         statement = [Words(textwrap.shorten(claim.statement, 100, placeholder=" ..."))]
         if judgement.reason and (judgement.verdict != "holds" or judgement.cells):
             statement.append(Words(judgement.reason, "dim"))
-        if claim.reason and judgement.as_expected:
-            statement.append(Words(f"as expected: {claim.reason}", "dim"))
+        if claim.expected_reason(judgement) and judgement.as_expected:
+            statement.append(Words(f"as expected: {claim.expected_reason(judgement)}", "dim"))
         verdict: list[RenderableType] = [Badge(judgement.verdict)]
         if not judgement.as_expected:
             verdict.append(Words(f"expected:\n{judgement.expected}", "bold"))
