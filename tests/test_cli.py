@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -344,6 +345,17 @@ def test_compact_rounds_and_is_judged_alike(tiny_run, tmp_path, capsys):
         assert called("ledger", path, "--json") == 0
         verdicts.append([row["verdict"] for row in json.loads(capsys.readouterr().out)])
     assert verdicts[0] == verdicts[1]
+
+
+def test_compact_takes_the_folder_of_one_record_and_tells_its_size(tiny_run, tmp_path, capsys):
+    folder = Path(tiny_run["record"]).parent
+    assert called("compact", str(folder), "-o", str(tmp_path / "small.nc.gz")) == 0
+    assert f"was {Path(tiny_run['record']).stat().st_size / 1000:.0f} kB" in capsys.readouterr().out
+    for name in ("one.nc", "two.nc"):
+        shutil.copy(tiny_run["record"], tmp_path / name)
+    assert called("compact", str(tmp_path), "-o", str(tmp_path / "other.nc")) == 2
+    assert "got 3 records below" in capsys.readouterr().err
+    assert not (tmp_path / "other.nc").exists()
 
 
 def test_reproduce_tells_what_is_not_as_expected(tiny_run, output, tmp_path, monkeypatch, capsys):

@@ -292,7 +292,10 @@ def _compact(arguments: list[str]) -> int:
     options = _parsed(CompactOptions(), arguments, "saccade compact")
     if len(paths) != 1:
         raise ConfigError(f"record: got {len(paths)} paths, allowed: one")
-    ((study, record),) = _opened(paths)
+    files = _record_files(paths)
+    if len(files) != 1:
+        raise ConfigError(f"record: got {len(files)} records below {paths[0]}, allowed: one")
+    ((study, record),) = _opened(files)
     smaller = record.compact()
     before, after = ({one.claim: one.verdict for one in study.judge(which)} for which in (record, smaller))
     changed = [claim for claim in before if before[claim] != after[claim]]
@@ -301,7 +304,7 @@ def _compact(arguments: list[str]) -> int:
     # The claims may have changed since the run; the copy says what they say now.
     verdicts = {judgement.claim: judgement.plain() for judgement in study.judge(smaller)}
     dataclasses.replace(smaller, verdicts=verdicts).save(options.output)
-    print(f"{options.output}: {options.output.stat().st_size / 1000:.0f} kB, was {paths[0].stat().st_size / 1000:.0f} kB")
+    print(f"{options.output}: {options.output.stat().st_size / 1000:.0f} kB, was {files[0].stat().st_size / 1000:.0f} kB")
     return 0
 
 
@@ -347,11 +350,8 @@ def _run_folder(output: Path, name: str, preset: str, config: Any, preset_config
     return output / f"{name}-{preset}-{hashlib.sha256(changed.encode()).hexdigest()[:8]}"
 
 
-def _opened(paths: Sequence[Path]) -> list[tuple[Any, Any]]:
-    """Studies and records of some files, or of all records below some folders."""
-    from saccade.core.record import Record
-    from saccade.core.study import find_study
-
+def _record_files(paths: Sequence[Path]) -> list[Path]:
+    """Files as they are, and all records below folders."""
     files: list[Path] = []
     for path in paths:
         if not path.exists():
@@ -359,8 +359,16 @@ def _opened(paths: Sequence[Path]) -> list[tuple[Any, Any]]:
         files += sorted((*path.rglob("*.nc"), *path.rglob("*.nc.gz"))) if path.is_dir() else [path]
     if not files:
         raise FileError(f"no records (*.nc, *.nc.gz) below {', '.join(str(path) for path in paths)}")
+    return files
+
+
+def _opened(paths: Sequence[Path]) -> list[tuple[Any, Any]]:
+    """Studies and records of some files, or of all records below some folders."""
+    from saccade.core.record import Record
+    from saccade.core.study import find_study
+
     entries = []
-    for file in files:
+    for file in _record_files(paths):
         record = Record.open(file)
         entries.append((find_study(record.study), record))
     return sorted(entries, key=lambda entry: (entry[0].name, entry[1].preset))

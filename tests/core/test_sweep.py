@@ -5,6 +5,7 @@ import math
 import operator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from jaxtyping import PRNGKeyArray
 from word_table import NumberedExamples, Table, WordTable, WordTableConfig
 
+from saccade.core.engine import PIECES, Engine, Members, cross_entropy
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractModelConfig
 from saccade.core.lab import Lab
@@ -248,6 +250,27 @@ def test_members_of_a_sweep_inside_of_a_tuple_are_filled_in(lab: Lab):
 
 
 # -- overrides ------------------------------------------------------------------------------------------------------
+
+
+def test_other_values_of_a_sweep_need_no_other_program():
+    """Swept values are arguments of the compiled program; a field that is not swept is part of it."""
+
+    def program(model_rate: float | tuple[float, ...], rates: tuple[float, ...]) -> str:
+        swept: list[Any] = [Swept.over("model", model_rate) if isinstance(model_rate, tuple) else model_rate]
+        swept.append(Swept.over("rate", rates))
+        members = Members(np.zeros(2, np.uint32), {"model": np.arange(2), "rate": np.arange(2)})  # pyright: ignore[reportArgumentType]
+        engine = Engine(
+            NumberedExamples(), WordTableConfig(rate=swept[0]), GradientDescent(swept[1]), (), (), cross_entropy, None, members,
+            jax.local_devices()[:1],
+        )  # fmt: skip
+        carry, (train, test) = engine.start(), engine.data
+        counts = jnp.zeros(PIECES, int)
+        placed = engine.put(engine._padded)
+        return engine._advance.lower(carry, placed, train, test, counts[0], counts, counts, counts[0]).as_text()
+
+    first = program((0.1, 0.2), (0.3, 0.4))
+    assert program((0.5, 0.6), (0.7, 0.8)) == first
+    assert program(0.1, (0.3, 0.4)) != first
 
 
 def test_with_overrides_names_what_is_allowed():

@@ -104,12 +104,15 @@ def test_heat_map_names_its_rows_and_columns():
     assert all(name in svg for name in (*pairs, *optimisers))
 
 
-@pytest.mark.parametrize(("shape", "dense"), [((11, 11), False), ((12, 3), True), ((3, 12), True), ((41, 41), True)])
-def test_dense_heat_map_has_no_numbers_and_few_ticks(shape, dense):
+@pytest.mark.parametrize(
+    ("shape", "numbered", "dense"),
+    [((11, 11), True, False), ((11, 11), False, True), ((12, 3), True, True), ((3, 12), True, True), ((41, 41), True, True)],
+)
+def test_dense_heat_map_has_no_numbers_and_few_ticks(shape, numbered, dense):
     high, wide = shape
     values = np.arange(float(high * wide)).reshape(shape)
     values[1, 1] = np.nan
-    cells = HeatMap("v", np.arange(wide), np.arange(high), values)
+    cells = HeatMap("v", np.arange(wide), np.arange(high), values, numbered=numbered)
     specification = chart(Figure("cells", "Cells", "", (Panel("p", "x", "y", (cells,)),)))
     drawn = layers(specification)
     texts = [row for layer in drawn if mark(layer) == "text" for row in rows(layer)]

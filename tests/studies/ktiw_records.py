@@ -153,10 +153,10 @@ def proxy_record() -> Record:
     }, {"seed": [0], "position": np.arange(3)})  # fmt: skip
     theory = xr.Dataset({"attention": ("position", [*COUNTER_EXAMPLE_ATTENTION]), "probability": COUNTER_EXAMPLE_PROBABILITY})
     arms["counter_example"] = Arm(measured, xr.Dataset(), theory, "appendix A.1")
-    return record_of("ktiw_proxy", config, arms | _translation(config))
+    return record_of("ktiw_proxy", config, arms | ktiw_proxy.compared(translation_arms(config)))
 
 
-def _translation(config: ktiw_proxy.Config) -> dict[str, Arm]:
+def translation_arms(config: ktiw_proxy.Config) -> dict[str, Arm]:
     """Two pairs of three words on ten places. Attention finds all words; what uniform attention and the proxy know, one pair's."""
     steps = [0, config.steps // 2, config.steps]
     right = np.broadcast_to(np.eye(3, 10), (2, 3, 10))
@@ -173,7 +173,8 @@ def _translation(config: ktiw_proxy.Config) -> dict[str, Arm]:
     seed = on("seed", range(SEEDS), np.ones(SEEDS))
     iterations = list(ktiw_proxy.ITERATIONS)
     translated = seed * on("iterations", iterations, [0.5, 0.9])
-    return arms | {"translation_model_1": _trained(xr.Dataset({"beta": seed * known, "translated": translated}))}
+    arms["translation_model_1"] = _trained(xr.Dataset({"beta": seed * known, "translated": translated}))
+    return arms
 
 
 # -- three papers ---------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class Histogram:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HeatMap:
-    """A value for every (x, y) cell; NaN where there is none. Small ones show their numbers, so they serve as tables."""
+    """A value for every (x, y) cell; NaN where there is none. Small ones show their numbers, so that they serve as tables."""
 
     label: str
     x: np.ndarray
@@ -55,6 +55,8 @@ class HeatMap:
     value: np.ndarray
     """Rows are y, columns are x."""
     scale: Scale = "linear"
+    numbered: bool = True
+    """Whether a small one shows its numbers; False where only the pattern matters."""
 
 
 Mark = Line | Histogram | HeatMap

@@ -97,8 +97,8 @@ def heat_map_of(panel: Panel) -> HeatMap | None:
 
 
 def is_dense(heat_map: HeatMap) -> bool:
-    """Whether there are too many cells to write a number into each."""
-    return max(np.asarray(heat_map.value).shape) > MOST_NUMBERED
+    """Whether cells have no numbers written into them: there are too many, or the numbers do not matter."""
+    return not heat_map.numbered or max(np.asarray(heat_map.value).shape) > MOST_NUMBERED
 
 
 def shown_ticks(labels: list[str]) -> list[str]:

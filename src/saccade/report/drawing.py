@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.colors import LogNorm, Normalize, to_rgb
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
@@ -64,10 +65,15 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
         canvas = _drawn(figure)
         canvas.draw_without_rendering()  # lays the panels out; without an engine, the two files do not do it again
         canvas.set_layout_engine("none")
+        # Not `savefig`, which draws everything twice to find out about layouts that are not there.
+        writers = {
+            "png": lambda buffer: FigureCanvasAgg(canvas).print_png(buffer, metadata={"Software": None}),
+            "pdf": lambda buffer: FigureCanvasPdf(canvas).print_pdf(buffer, metadata={"CreationDate": None, "Title": figure.title}),
+        }
         paths = []
-        for ending, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None, "Title": figure.title})):
+        for ending, write in writers.items():
             buffer = io.BytesIO()
-            canvas.savefig(buffer, format=ending, dpi=DOTS_PER_INCH, metadata=metadata)
+            write(buffer)
             path = Path(folder) / f"{figure.name}.{ending}"
             write_atomically(path, buffer.getvalue())
             paths.append(path)
@@ -93,7 +99,7 @@ def _drawn(figure: Figure) -> Canvas:
     )
     title = _wrapped(figure.title, sum(widths), 1.25)
     height = sum(heights) + 0.18 * legend_lines + 0.2 * (title.count("\n") + 1) + 0.1
-    canvas = Canvas(figsize=(sum(widths), height), layout="constrained")
+    canvas = Canvas(figsize=(sum(widths), height), dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(canvas)
     canvas.suptitle(title, fontsize=11, fontweight="bold")
     grid = canvas.add_gridspec(rows, columns, width_ratios=widths, height_ratios=heights)

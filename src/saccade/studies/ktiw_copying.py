@@ -134,12 +134,18 @@ def _no_chance(record: Record) -> xr.DataArray:
     return fisher_test(_succeeds("permutations", "budget")(record), _succeeds("choice", "budget")(record))
 
 
-def _medians(record: Record) -> xr.DataArray:
+def ratio_of_medians(slow: xr.DataArray, fast: xr.DataArray) -> xr.DataArray:
+    """Median of some steps over that of others, either of which may be infinite; NaN if the latter is."""
+
     def ratio(slow: np.ndarray, fast: np.ndarray) -> float:
         medians = float(np.median(slow)), float(np.median(fast))
         return np.nan if not np.isfinite(medians[1]) else medians[0] / medians[1]
 
-    return over_all_seeds(ratio, _steps_of("permutations")(record), _steps_of("choice")(record))
+    return over_all_seeds(ratio, slow, fast)
+
+
+def _medians(record: Record) -> xr.DataArray:
+    return ratio_of_medians(_steps_of("permutations")(record), _steps_of("choice")(record))
 
 
 def _ratios(record: Record) -> xr.DataArray:

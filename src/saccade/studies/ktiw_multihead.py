@@ -24,7 +24,7 @@ from saccade.core.trajectory import at_place
 from saccade.models.recurrence import CellName
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, Together, token_entropy
 from saccade.probes.translation import AttentionPlaces, TokenAccuracy
-from saccade.studies.ktiw_copying import FULL_LENGTH, SUCCESS
+from saccade.studies.ktiw_copying import FULL_LENGTH, SUCCESS, ratio_of_medians, success_step
 from saccade.tasks.copying import CopyingSettings
 
 SCENARIOS = {"all_bad": "all heads bad", "one_good": "one head good", "random": "heads at random"}
@@ -158,11 +158,22 @@ def _succeeds(name: str):
     return lambda record: (record.arm(name).trajectory["test_accuracy"] > SUCCESS).any("step").astype(float)
 
 
-def _rescued(record: Record) -> xr.DataArray:
-    def difference(one_good: np.ndarray, all_bad: np.ndarray) -> float:
-        return float(one_good.mean() - all_bad.mean())
+def _difference(one_good: xr.DataArray, all_bad: xr.DataArray) -> xr.DataArray:
+    return over_all_seeds(lambda first, second: float(first.mean() - second.mean()), one_good, all_bad)
 
-    return over_all_seeds(difference, _succeeds("one_good")(record), _succeeds("all_bad")(record))
+
+def _rescued(record: Record) -> xr.DataArray:
+    return _difference(_succeeds("one_good")(record), _succeeds("all_bad")(record))
+
+
+def _sooner(record: Record) -> xr.DataArray:
+    return ratio_of_medians(success_step(record.arm("all_bad")), success_step(record.arm("one_good")))
+
+
+def _looks_more(record: Record) -> xr.DataArray:
+    """Attention accuracy at the end, places beside the right one counted."""
+    at_end = [at_place(record.arm(name).trajectory["attention_accuracy"], -1).sum("offset") for name in ("one_good", "all_bad")]
+    return _difference(*at_end)
 
 
 def _beyond_luck(record: Record) -> xr.DataArray:
@@ -181,6 +192,10 @@ CLAIMS = (
         ),
         tolerance="0.5 and 0.9, as specified", paper="fail; learn; learn with very high probability",
         prediction="1 - (1 - p)^8, p = success rate of one head", full_size=FULL_LENGTH,
+        expected="fails",
+        reason="Eight heads that all fail alone succeed together, in all runs: most at three quarters of the budget and without "
+        "attending to the words they copy (C-9d), as single heads do later (C-4d). If runs were stopped at half the budget the "
+        "paper would be right; C-9c says so of times. With the released code's model (preset `code`) half of them succeed.",
     ),
     Claim(
         "C-9b", "Models of random heads learn at least as often as one of their heads would alone",
@@ -188,6 +203,21 @@ CLAIMS = (
         (Check("success rate, heads at random, less 1 - (1 - p)^K", _beyond_luck, ">=", -0.1, ("random", "candidates"), seeds=20,
                by_value=True),),
         tolerance="0.1: two of twenty runs", paper="not stated", prediction="0", full_size=FULL_LENGTH,
+    ),
+    Claim(
+        "C-9c", "With one good head models learn sooner than with none",
+        "Snell 2021, section 5.2 and figure 6, of times",
+        (Check("median steps to success, all heads bad / one good", _sooner, ">", 1.0, ("one_good", "all_bad"), seeds=20),),
+        tolerance="an order; runs that never succeed count as infinitely late", paper="one fails, the other learns",
+        prediction="above 1", full_size=FULL_LENGTH,
+    ),
+    Claim(
+        "C-9d", "With one good head models attend to the words they copy more than with none, though both may succeed",
+        "beyond the paper",
+        (Check("attention accuracy at the end, one place off counted, one head good less all heads bad", _looks_more, ">", 0.0,
+               ("one_good", "all_bad"), seeds=20),),
+        tolerance="an order",
+        prediction="not stated", full_size=FULL_LENGTH,
     ),
 )  # fmt: skip
 

@@ -23,7 +23,7 @@ from saccade.core.record import Arm, Record
 from saccade.core.schedule import Logarithmic
 from saccade.core.statistics import log_slope
 from saccade.core.study import Divergence, Study
-from saccade.core.sweep import require_count, require_positive, require_single
+from saccade.core.sweep import Swept, require_count, require_positive, require_single
 from saccade.core.trajectory import at_place
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_entropy
 from saccade.models.word_proxy import WordProxyConfig, summed_bag_entropy
@@ -174,29 +174,33 @@ def _counter_example() -> dict[str, Arm]:
 
 
 def _translation(config: Config, lab: Lab) -> dict[str, Arm]:
-    """Attention, uniform attention and the proxy on a corpus with a lexicon; each from a start of its own."""
+    """Attention twice, uniform attention and the proxy on a corpus with a lexicon; each from a start of its own."""
+    runs = {"attention": 1.0, "other": 2.0}
+    start: float = Swept.over("run", runs.values())  # pyright: ignore[reportAssignmentType] (stands where a float stands)
     plain = SequenceToSequenceConfig(config.hidden, activation="relu")
     models = {
-        "attention": dataclasses.replace(plain, base_start=1.0, head_starts=(1.0,)),
-        "other": dataclasses.replace(plain, base_start=2.0, head_starts=(2.0,)),
+        "attention": dataclasses.replace(plain, base_start=start, head_starts=(start,)),
         "uniform": dataclasses.replace(plain, base_start=3.0, head_starts=(3.0,), attention="uniform"),
         "proxy": WordProxyConfig(config.proxy_dimension),
     }
     arms = {}
     for name, model in models.items():
         training = lab.train(
-            config.corpus, model, Adam(config.rate), config.steps, (TokenAccuracy(), PositionTables(PAIRS)),
-            snapshots=(PairWords(PAIRS),), record=Logarithmic(24), seeds=config.seeds, batch_size=config.batch_size, stream=True,
-            loss=token_entropy, name=f"ktiw_proxy translation, {name}",
+            config.corpus, model, Adam(config.rate), config.steps,
+            (TokenAccuracy(), PositionTables(PAIRS), PairWords(PAIRS)), record=Logarithmic(24), seeds=config.seeds,
+            batch_size=config.batch_size, stream=True, loss=token_entropy, name=f"ktiw_proxy translation, {name}",
         )  # fmt: skip
         arms[f"translation_{name}"] = Arm.of(training)
-    return arms | {"translation_model_1": _model_1(config, arms["translation_uniform"])}
+    both = arms["translation_attention"]
+    for name, run in runs.items():
+        arms[f"translation_{name}"] = dataclasses.replace(both, trajectory=both.trajectory.sel(run=run, drop=True))
+    return compared(arms | {"translation_model_1": _model_1(config, arms["translation_uniform"])})
 
 
 def _model_1(config: Config, arm: Arm) -> Arm:
     """IBM Model 1, trained on pairs of the same corpus: its beta on the pairs of another arm, and how many words it translates."""
     task = dataclasses.replace(config.corpus, train_size=MODEL_1_PAIRS)
-    words = at_place(arm.snapshot[["source_id", "target_id"]], 0)
+    words = at_place(arm.trajectory[["source_id", "target_id"]], 0)
     like = arm.trajectory["beta"].isel(step=0, drop=True).transpose("seed", *POSITIONS)
     tables, shares = [], []
     for seed in like["seed"].values:
@@ -211,6 +215,61 @@ def _model_1(config: Config, arm: Arm) -> Arm:
     beta = like.copy(data=np.stack(tables)).where(like.notnull())
     translated = xr.DataArray(shares, {"seed": like["seed"], "iterations": list(ITERATIONS)}, ["seed", "iterations"])
     return Arm(xr.Dataset({"beta": beta, "translated": translated}), xr.Dataset(), xr.Dataset())
+
+
+# -- agreement ------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _compiled(function):
+    return jax.jit(jax.vmap(function))
+
+
+def _by_member(function, *tables: xr.DataArray) -> xr.DataArray:
+    """A function of tables of positions, for every seed and, where one of them has it, step."""
+    tables = xr.broadcast(*tables)
+    others = [dim for dim in tables[0].dims if dim not in POSITIONS]
+    arrays = [table.transpose(*others, *POSITIONS) for table in tables]
+    values = _compiled(function)(*(array.values.reshape(-1, *array.shape[-3:]) for array in arrays))
+    like = arrays[0].isel(dict.fromkeys(POSITIONS, 0), drop=True)
+    return like.copy(data=np.asarray(values).reshape(like.shape))
+
+
+def agreements(first: xr.DataArray, second: xr.DataArray) -> xr.DataArray:
+    """A(first, second)."""
+    return _by_member(mean_agreement, first, second)
+
+
+def compared(arms: Mapping[str, Arm]) -> dict[str, Arm]:
+    """Arms with tables of positions, without them but with what they say of each other: the arm `translation_agreement`.
+
+    The tables of all steps would be nearly all of the record (20 MB at the paper's size). Of the first pair the tables compared
+    are kept. The reference is attention at the step of its best accuracy; NaN for a run that never had an accuracy.
+    """
+    trajectories = {name.removeprefix("translation_"): arm.trajectory for name, arm in arms.items()}
+    attention, other = trajectories["attention"], trajectories["other"]
+    uniform, model_1 = trajectories["uniform"]["beta"], trajectories["model_1"]["beta"]
+    reference = at_place(attention[["alpha", "delta"]], best_step(attention["test_accuracy"].fillna(-1.0)))
+    with_uniform = agreements(reference["alpha"], uniform)
+    best_of_uniform = at_place(uniform, with_uniform.fillna(-1.0).argmax("step"))
+    curves = {
+        "alpha_uniform": (with_uniform, "alpha, beta under uniform attention"),
+        "delta_uniform": (agreements(reference["delta"], uniform), "saliency, beta under uniform attention"),
+        "alpha_other_beta": (agreements(reference["alpha"], other["beta"]), "alpha, beta of another run"),
+        "alpha_other_alpha": (agreements(reference["alpha"], other["alpha"]), "alpha, alpha of another run"),
+        "uniform_proxy": (agreements(best_of_uniform, trajectories["proxy"]["beta"]), "beta under uniform attention, of the proxy"),
+        "model_1_uniform": (agreements(model_1, uniform), "beta of IBM Model 1, under uniform attention"),
+    }
+    measured = {name: curve.assign_attrs(description=f"A({of})") for name, (curve, of) in curves.items()}
+    chance = _by_member(mean_chance, reference["alpha"]).assign_attrs(description="agreement by chance")
+    kept = {"alpha": reference["alpha"], "delta": reference["delta"], "beta_uniform": best_of_uniform, "beta_model_1": model_1}
+    tables = {f"first_{name}": table.isel(pair=0, drop=True) for name, table in kept.items()}
+    agreement = Arm(xr.Dataset(measured | {"chance": chance}), xr.Dataset(tables), xr.Dataset())
+    without = {
+        name: dataclasses.replace(arm, trajectory=arm.trajectory.drop_dims(POSITIONS, errors="ignore"))
+        for name, arm in arms.items()
+    }
+    return without | {"translation_agreement": agreement}
 
 
 # -- measures -------------------------------------------------------------------------------------------------------
@@ -306,80 +365,23 @@ def _not_at_largest(record: Record) -> xr.DataArray:
     return trajectory["attention"].isel(position=trajectory["beta"].argmax("position"))
 
 
-@cache
-def _compiled(function):
-    return jax.jit(jax.vmap(function))
+def _agreement(record: Record, name: str) -> xr.DataArray:
+    return record.arm("translation_agreement").trajectory[name]
 
 
-def _by_member(function, *tables: xr.DataArray) -> xr.DataArray:
-    """A function of tables of positions, for every seed and, where one of them has it, step."""
-    tables = xr.broadcast(*tables)
-    others = [dim for dim in tables[0].dims if dim not in POSITIONS]
-    arrays = [table.transpose(*others, *POSITIONS) for table in tables]
-    values = _compiled(function)(*(array.values.reshape(-1, *array.shape[-3:]) for array in arrays))
-    like = arrays[0].isel(dict.fromkeys(POSITIONS, 0), drop=True)
-    return like.copy(data=np.asarray(values).reshape(like.shape))
-
-
-def agreements(first: xr.DataArray, second: xr.DataArray) -> xr.DataArray:
-    """A(first, second)."""
-    return _by_member(mean_agreement, first, second)
-
-
-def _reference(record: Record, variable: str = "alpha") -> xr.DataArray:
-    """alpha of the run with attention (or another table), at its best step; NaN for a run that never had an accuracy."""
-    trajectory = record.arm("translation_attention").trajectory
-    return at_place(trajectory[variable], best_step(trajectory["test_accuracy"].fillna(-1.0)))
-
-
-def _chance(record: Record) -> xr.DataArray:
-    return _by_member(mean_chance, _reference(record))
-
-
-def _tables(record: Record, name: str, variable: str) -> xr.DataArray:
-    return record.arm(f"translation_{name}").trajectory[variable]
-
-
-def alpha_and_uniform(record: Record) -> xr.DataArray:
-    """A(alpha, beta under uniform attention) at every step of the latter."""
-    return agreements(_reference(record), _tables(record, "uniform", "beta"))
-
-
-def _best_of_uniform(record: Record) -> xr.DataArray:
-    """beta under uniform attention, at the step at which it agrees best with attention."""
-    beta = _tables(record, "uniform", "beta")
-    return at_place(beta, alpha_and_uniform(record).fillna(-1.0).argmax("step"))
-
-
-def _agreed(what: str):
+def _agreed(name: str):
     def measure(record: Record) -> xr.DataArray:
         """Best agreement over the evaluated steps, in units of chance."""
-        match what:
-            case "uniform":
-                found = alpha_and_uniform(record).max("step")
-            case "proxy":
-                found = agreements(_best_of_uniform(record), _tables(record, "proxy", "beta")).max("step")
-            case "saliency":
-                found = agreements(_reference(record, "delta"), _tables(record, "uniform", "beta")).max("step")
-            case _:
-                found = agreements(_reference(record), _tables(record, "other", "beta")).max("step")
-        return found / _chance(record)
+        return _agreement(record, name).max("step") / _agreement(record, "chance")
 
     return measure
 
 
 def _in_context(record: Record) -> xr.DataArray:
     """xi(alpha, beta under uniform attention), as a share of the best accuracy of the other run."""
-    value = alpha_and_uniform(record).max("step")
-    curve = agreements(_reference(record), _tables(record, "other", "alpha"))
     accuracy = record.arm("translation_other").trajectory["test_accuracy"]
-    return contextual_agreement(curve, accuracy, value) / accuracy.max("step")
-
-
-def _with_model_1(record: Record) -> xr.DataArray:
-    """A(beta of IBM Model 1, beta under uniform attention), best over steps, in units of chance."""
-    model_1 = record.arm("translation_model_1").trajectory["beta"]
-    return agreements(model_1, _tables(record, "uniform", "beta")).max("step") / _chance(record)
+    value = _agreement(record, "alpha_uniform").max("step")
+    return contextual_agreement(_agreement(record, "alpha_other_alpha"), accuracy, value) / accuracy.max("step")
 
 
 RATES = (f"rates_{JUDGED_DIMENSION}",)
@@ -442,10 +444,10 @@ CLAIMS = (
         "C-12s", "On a corpus with a lexicon attention, probes, proxy and saliency agree far more than by chance",
         "Snell 2021, table 2, on generated sentences",
         (
-            Check("A(alpha, beta under uniform attention) / chance", _agreed("uniform"), ">", 2.0, TRANSLATION),
-            Check("A(beta under uniform attention, beta of the proxy) / chance", _agreed("proxy"), ">", 2.0, TRANSLATION),
-            Check("A(saliency, beta under uniform attention) / chance", _agreed("saliency"), ">", 2.0, TRANSLATION),
-            Check("A(alpha, beta of another run) / chance", _agreed("other"), ">", 2.0, TRANSLATION),
+            Check("A(alpha, beta under uniform attention) / chance", _agreed("alpha_uniform"), ">", 2.0, TRANSLATION),
+            Check("A(beta under uniform attention, beta of the proxy) / chance", _agreed("uniform_proxy"), ">", 2.0, TRANSLATION),
+            Check("A(saliency, beta under uniform attention) / chance", _agreed("delta_uniform"), ">", 2.0, TRANSLATION),
+            Check("A(alpha, beta of another run) / chance", _agreed("alpha_other_beta"), ">", 2.0, TRANSLATION),
         ),
         tolerance="twice chance, as specified for real data (C-12, C-15)",
         paper="on real translation data 31, 34, 27 and 49 against 7 (Multi30k)", prediction="far above 1",
@@ -453,7 +455,8 @@ CLAIMS = (
     Claim(
         "C-12t", "IBM Model 1 and the probe under uniform attention agree, too",
         "Snell 2021, section 4.2",
-        (Check("A(beta of IBM Model 1, beta under uniform attention) / chance", _with_model_1, ">", 2.0, TRANSLATION),),
+        (Check("A(beta of IBM Model 1, beta under uniform attention) / chance", _agreed("model_1_uniform"), ">", 2.0,
+               TRANSLATION),),
         tolerance="twice chance, as for C-12s", prediction="far above 1",
     ),
 )  # fmt: skip
@@ -465,7 +468,7 @@ CLAIMS = (
 def figures(record: Record) -> Sequence[Figure]:
     if record.sweeps:
         return ()
-    return (_derivative(record), _count_tables(record), _lexicons(record), _agreement_curves(record))
+    return (_derivative(record), _count_tables(record), _lexicons(record), _agreement_curves(record), _first_pair(record))
 
 
 def _derivative(record: Record) -> Figure:
@@ -496,7 +499,7 @@ def _derivative(record: Record) -> Figure:
 def _table(record: Record, values: xr.DataArray, label: str) -> HeatMap:
     shown = values.isel(seed=0).values[FIRST_WORD:, FIRST_WORD:]
     ids = np.arange(len(shown))
-    return HeatMap(label, ids, ids, shown)
+    return HeatMap(label, ids, ids, shown, numbered=False)
 
 
 def _count_tables(record: Record) -> Figure:
@@ -523,15 +526,15 @@ def _lexicons(record: Record) -> Figure:
 
 def _agreement_curves(record: Record) -> Figure:
     curves = {
-        "A(alpha, beta under uniform attention)": alpha_and_uniform(record),
-        "A(alpha, beta of another run)": agreements(_reference(record), _tables(record, "other", "beta")),
-        "A(alpha, alpha of another run)": agreements(_reference(record), _tables(record, "other", "alpha")),
+        "A(alpha, beta under uniform attention)": _agreement(record, "alpha_uniform"),
+        "A(alpha, beta of another run)": _agreement(record, "alpha_other_beta"),
+        "A(alpha, alpha of another run)": _agreement(record, "alpha_other_alpha"),
     }
     lines = []
     for label, curve in curves.items():
         shown = curve.sel(step=slice(1, None))
         lines.append(over_seeds(label, shown["step"], shown.transpose("seed", "step")))
-    chance = float(_chance(record).mean())
+    chance = float(_agreement(record, "chance").mean())
     ends = np.asarray([1.0, float(record.arm("translation_uniform").trajectory["step"].max())])
     lines.append(Line("chance", ends, np.full(2, chance), role="theory"))
     first = float(record.arm("translation_model_1").trajectory["translated"].sel(iterations=1).mean())
@@ -543,6 +546,27 @@ def _agreement_curves(record: Record) -> Figure:
         f"iteration of IBM Model 1 translates {first:.0%} of the word types right, by their largest entry."
     )
     return Figure("ktiw_proxy_agreement", "Attention goes where words can be translated", caption, (panel,))
+
+
+def _first_pair(record: Record) -> Figure:
+    tables = record.arm("translation_agreement").snapshot.isel(seed=0)
+    shown = {
+        "attention alpha": tables["first_alpha"], "saliency Delta": tables["first_delta"],
+        "beta under uniform attention": np.exp(tables["first_beta_uniform"]),
+        "beta of IBM Model 1": np.exp(tables["first_beta_model_1"]),
+    }  # fmt: skip
+    there = shown["attention alpha"].notnull()
+    targets, sources = (np.flatnonzero(there.any(dim)) for dim in ("source", "target"))
+    panels = tuple(
+        Panel(title, "source position", "target position",
+              (HeatMap(title.split()[0], sources, targets, table.values[np.ix_(targets, sources)], numbered=False),))
+        for title, table in shown.items()
+    )  # fmt: skip
+    caption = (
+        "The first test pair of one seed: what four ways of rating its source words say for each target word. Attention and "
+        "saliency are those of the trained model; beta is the probability of the right word from one source word alone."
+    )
+    return Figure("ktiw_proxy_first_pair", "Four views of one pair", caption, panels)
 
 
 DIVERGENCES = (
@@ -559,7 +583,7 @@ STUDY = Study(
     title="Words are learned from co-occurrence, before attention",
     paper="Snell, Zhong, Klein & Steinhardt 2021",
     presets={
-        "quick": Config(length=6, choice=9, words=30, hidden=32, batch_size=32, rate=0.005, steps=400,
+        "quick": Config(length=6, choice=9, words=30, hidden=32, batch_size=32, rate=0.005, steps=250,
                         proxy_dimension=64, proxy_rate=0.01, proxy_steps=300, dimensions=(100, 1000, 10000)),
         "paper": Config(),
     },
@@ -567,5 +591,4 @@ STUDY = Study(
     claims=CLAIMS,
     figures=figures,
     divergences=DIVERGENCES,
-    precision="float64",
 )  # fmt: skip
