@@ -255,9 +255,8 @@ def test_members_of_a_sweep_inside_of_a_tuple_are_filled_in(lab: Lab):
 def test_other_values_of_a_sweep_need_no_other_program():
     """Swept values are arguments of the compiled program; a field that is not swept is part of it."""
 
-    def program(model_rate: float | tuple[float, ...], rates: tuple[float, ...]) -> str:
-        swept: list[Any] = [Swept.over("model", model_rate) if isinstance(model_rate, tuple) else model_rate]
-        swept.append(Swept.over("rate", rates))
+    def program(starts: tuple[float, ...], rates: float | tuple[float, ...]) -> str:
+        swept: list[Any] = [Swept.over("model", starts), Swept.over("rate", rates) if isinstance(rates, tuple) else rates]
         members = Members(np.zeros(2, np.uint32), {"model": np.arange(2), "rate": np.arange(2)})  # pyright: ignore[reportArgumentType]
         engine = Engine(
             NumberedExamples(), WordTableConfig(rate=swept[0]), GradientDescent(swept[1]), (), (), cross_entropy, None, members,
@@ -270,7 +269,7 @@ def test_other_values_of_a_sweep_need_no_other_program():
 
     first = program((0.1, 0.2), (0.3, 0.4))
     assert program((0.5, 0.6), (0.7, 0.8)) == first
-    assert program(0.1, (0.3, 0.4)) != first
+    assert program((0.1, 0.2), 0.3) != program((0.1, 0.2), 0.4)
 
 
 def test_with_overrides_names_what_is_allowed():
