@@ -488,7 +488,9 @@ def _check_options(parts: Sequence[Any], arguments: Sequence[str], program: str)
     known: dict[str, Any] = {}
     for part in parts:
         hints = get_type_hints(type(part))
-        known |= {_name(field.name): hints[field.name] for field in dataclasses.fields(part)}
+        for field in dataclasses.fields(part):
+            on = hints[field.name] is bool and getattr(part, field.name)  # a switch that is on can only be turned off
+            known[_name(f"no_{field.name}" if on else field.name)] = hints[field.name]
     place = 0
     while place < len(arguments):
         name, equals, attached = arguments[place].partition("=")

@@ -187,7 +187,9 @@ def values_first_record() -> Record:
     seed = on("seed", range(SEEDS), 1 + 0.01 * np.arange(SEEDS))
     word = on("word", range(8), np.ones(8))
     starts = {"start": list(values_first.EMBEDDING_STARTS)}
-    lu = along(share["step"], starts, {"word": np.arange(8)}, norm=seed * word * share**0.5, score=seed * word * share, loss=1.0)
+    # From the largest start the score is first.
+    norm = xr.where(on("start", starts["start"], starts["start"]) == max(starts["start"]), share**2, share**0.5)
+    lu = along(share["step"], starts, {"word": np.arange(8)}, norm=seed * word * norm, score=seed * word * share, loss=1.0)
     starts = {"start": list(values_first.MATRIX_STARTS)}
     start = on("start", starts["start"], starts["start"])
     # From the largest start attention sets out at once.

@@ -44,7 +44,7 @@ class Check:
     """What is measured, in words."""
     measure: Callable[[Record], xr.DataArray]
     """One number a seed: dims (sweeps), seed. NaN where the premise is not met for a seed. Or a number of all seeds together, with
-    dim `resample` instead of seed (see `over_all_seeds`)."""
+    dim `resample` instead of seed (see `over_all_seeds`) and, if it comes with its interval, an attribute `interval`."""
     comparison: Comparison
     bound: float
     arms: tuple[str, ...]
@@ -57,6 +57,8 @@ class Check:
     """Members that the number rests on, by the arms' own sweeps: one that diverged elsewhere does not count."""
     by_value: bool = False
     """Compare the mean (or pooled number) itself, and report its interval only."""
+    missing: Callable[[Record], str] | None = None
+    """Says why an arm was not run, where that may happen."""
     rate: bool = False
     """Each seed has a 1 (success) or a 0: the mean is a success rate, and its interval is exact."""
 
@@ -152,8 +154,13 @@ class Claim:
         return self.reason
 
     def judge(self, record: Record) -> Judgement:
-        if self.full_size is not None and not self.full_size[0](record.config):
-            return Judgement(self.id, "undetermined", "undetermined", (), f"needs more than this preset: {self.full_size[1]}")
+        judged = self._judged(record)
+        if self.full_size is None or self.full_size[0](record.config):
+            return judged
+        told = "; ".join(part for part in (f"needs more than this preset: {self.full_size[1]}", judged.reason) if part)
+        return dataclasses.replace(judged, verdict="undetermined", expected="undetermined", reason=told)
+
+    def _judged(self, record: Record) -> Judgement:
         try:
             values = [_measured(check, record) for check in self.checks]
         except (PremiseNotMetError, MissingArmError) as unmet:
@@ -186,7 +193,8 @@ def _measured(check: Check, record: Record) -> tuple[xr.DataArray, xr.DataArray]
     found = {pattern: fnmatch.filter(record.arms, pattern) for pattern in check.arms}
     for pattern, names in found.items():
         if not names:
-            raise PremiseNotMetError(f"arm {pattern} was not run")
+            why = f": {check.missing(record)}" if check.missing is not None else ""
+            raise PremiseNotMetError(f"arm {pattern} was not run{why}")
     diverged = [record.arm(name).diverged for names in found.values() for name in names]
     diverged = [one.sel({dim: at for dim, at in check.where.items() if dim in one.dims}) for one in diverged]
     values = check.measure(record).astype(float)
@@ -210,7 +218,7 @@ def _find(check: Check, values: xr.DataArray, diverged: xr.DataArray) -> Finding
     unmet = 0 if pooled else int(np.isnan(numbers).sum())
     seeds = int(values.attrs["seeds"]) if pooled else int(numbers.size) - unmet
     bound = f"{check.comparison} {check.bound:g}" + (", every seed" if check.every_seed else "")
-    value, low, high = _summary(check, numbers if pooled else numbers[~np.isnan(numbers)], pooled)
+    value, low, high = _summary(check, numbers if pooled else numbers[~np.isnan(numbers)], pooled, values.attrs.get("interval"))
     reasons = []
     if lost.any():
         reasons.append("seeds diverged" if pooled else f"{int(lost.sum())} of {lost.size} seeds diverged")
@@ -245,10 +253,12 @@ def _find(check: Check, values: xr.DataArray, diverged: xr.DataArray) -> Finding
     return Finding(check.quantity, bound, verdict, value, low, high, seeds, "; ".join(reasons))
 
 
-def _summary(check: Check, numbers: np.ndarray, pooled: bool) -> tuple[float, float, float]:
+def _summary(check: Check, numbers: np.ndarray, pooled: bool, interval: Sequence[float] | None) -> tuple[float, float, float]:
     """The number that a check compares, and its interval."""
     if not numbers.size:
         return math.nan, math.nan, math.nan
+    if interval is not None:
+        return float(numbers[0]), float(interval[0]), float(interval[1])
     if pooled:
         return (float(numbers[0]), *resampled_interval(numbers[1:]))
     value = float(numbers.mean())

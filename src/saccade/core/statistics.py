@@ -49,6 +49,20 @@ def fisher_test(first: xr.DataArray, second: xr.DataArray) -> xr.DataArray:
     return xr.DataArray([chance], dims="resample", attrs={"seeds": seeds})
 
 
+def difference_of_rates(first: xr.DataArray, second: xr.DataArray) -> xr.DataArray:
+    """First success rate less the second, with Newcombe's 95 % interval, which has a width also where all runs succeed or fail."""
+    from scipy import stats
+
+    (rate, low, high), (other, other_low, other_high) = (
+        (float(values.mean()), *stats.binomtest(int((values > 0.5).sum()), values.size).proportion_ci(LEVEL, method="wilson"))
+        for values in (first.values, second.values)
+    )
+    down, up = math.hypot(rate - low, other_high - other), math.hypot(high - rate, other - other_low)
+    seeds = min(values.sizes["seed"] for values in (first, second))
+    interval = (rate - other - down, rate - other + up)
+    return xr.DataArray([rate - other], dims="resample", attrs={"seeds": seeds, "interval": interval})
+
+
 def over_all_seeds(statistic: Callable[..., float], *samples: xr.DataArray) -> xr.DataArray:
     """A number of all seeds together, such as a ratio of medians, and the same of bootstrap resamples of the seeds.
 
@@ -65,10 +79,10 @@ def over_all_seeds(statistic: Callable[..., float], *samples: xr.DataArray) -> x
 
 
 def resampled_interval(values: np.ndarray) -> tuple[float, float]:
-    """95 % interval of resampled numbers, some of which may be infinite; NaN ones are left out."""
-    values = np.sort(values[~np.isnan(values)])
-    if not values.size:
+    """95 % interval of resampled numbers, some of which may be infinite; NaN if too many of them are, to be left out."""
+    if not values.size or np.isnan(values).mean() > (1 - LEVEL) / 2:
         return math.nan, math.nan
+    values = np.sort(values[~np.isnan(values)])
     places = np.round(np.asarray([(1 - LEVEL) / 2, (1 + LEVEL) / 2]) * (values.size - 1)).astype(int)
     return float(values[places[0]]), float(values[places[1]])
 

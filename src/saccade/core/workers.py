@@ -12,6 +12,7 @@ from saccade.core.lab import Progress
 
 _progress: Any = None
 _stop: Any = None
+_parent: int | None = None
 
 
 def run_in_processes(
@@ -55,8 +56,8 @@ def _pass_on(reports: Any, progress: Callable[[Progress], None]) -> None:
 
 def _begin(reports: Any, stop: Any) -> None:
     """First thing in a worker."""
-    global _progress, _stop
-    _progress, _stop = reports, stop
+    global _progress, _stop, _parent
+    _progress, _stop, _parent = reports, stop, os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -67,7 +68,7 @@ def report(progress: Progress) -> None:
 
 def asked_to_stop() -> bool:
     """Whether the process that waits wants this one to stop, or is gone."""
-    return _stop.is_set() or os.getppid() == 1
+    return _stop.is_set() or os.getppid() != _parent
 
 
 def sensible_number() -> int:

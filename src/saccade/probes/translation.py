@@ -21,6 +21,8 @@ from saccade.core.interfaces import END, AbstractProbe, Moment, SentencePairs, V
 from saccade.probes.agreement import agreement, mean_over, random_baseline, rank_agreement
 
 OFFSETS = (-1, 0, 1)
+READABLE = [0, 1]
+"""Offsets at which a state of a one-directional encoder can hold the word."""
 
 
 def first_pairs(batch: SentencePairs, count: int) -> SentencePairs:
@@ -70,7 +72,11 @@ class TokenAccuracy(AbstractProbe):
 
 @dataclasses.dataclass(frozen=True)
 class AttentionPlaces(AbstractProbe):
-    """Whether attention looks at the word that is translated, or beside it (a state may hold its neighbour's word)."""
+    """Whether attention looks at the word that is translated, or beside it.
+
+    Of a one-directional encoder the state one place on may still hold the word (`READABLE`). That one place back cannot, but
+    attention tends to go there first: to the word before, which the decoder has just been given.
+    """
 
     variables: ClassVar = {
         "attention_accuracy": Variable(("offset",), "share of words whose largest attention is so many places from the right one"),

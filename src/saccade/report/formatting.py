@@ -1,5 +1,6 @@
 """How numbers, intervals and verdicts are written, the same on the terminal, in the ledger and on the page."""
 
+import fnmatch
 import math
 import re
 from collections.abc import Hashable, Sequence
@@ -7,7 +8,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import xarray as xr
 
-from saccade.core.claim import Finding, Judgement, Verdict
+from saccade.core.claim import Claim, Finding, Judgement, Verdict
 from saccade.core.record import Record
 
 SYMBOLS: dict[Verdict, str] = {"holds": "✓", "fails": "✗", "undetermined": "?"}
@@ -52,14 +53,16 @@ def measured_anywhere(judgement: Judgement) -> list[str]:
     return texts
 
 
-def seeds(judgement: Judgement, record: Record) -> str:
-    """How many seeds have a number, of how many that were run."""
+def seeds(claim: Claim, judgement: Judgement, record: Record) -> str:
+    """How many seeds have a number, of how many that were run in the arms that the claim rests on."""
+    arms = [arm for check in claim.checks for pattern in check.arms for arm in fnmatch.filter(record.arms, pattern)]
+    run = max((record.arms[arm].trajectory.sizes.get("seed", 0) for arm in arms), default=0) or record.seeds
     findings = [finding for _, _, cell in judgement.cells for finding in cell] or list(judgement.findings)
     counts = sorted({finding.seeds for finding in findings})
-    if not counts or counts == [record.seeds]:
-        return str(record.seeds)
+    if not counts or counts == [run]:
+        return str(run)
     least = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{least} of {record.seeds}"
+    return f"{least} of {run}"
 
 
 def duration(seconds: float) -> str:

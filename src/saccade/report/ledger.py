@@ -78,7 +78,7 @@ def _cells(row: JudgedClaim) -> list[str]:
     verdict = judgement.verdict if judgement.as_expected else f"{judgement.verdict} (expected: {judgement.expected})"
     return [
         _name(row), claim.statement, claim.source, claim.paper, claim.prediction, "\n".join(texts) or "n/a",
-        seeds(judgement, record), verdict, f"{record.device}, {record.precision}", record.versions.get("saccade", "unknown"),
+        seeds(claim, judgement, record), verdict, f"{record.device}, {record.precision}", record.versions.get("saccade", "unknown"),
     ]  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def _ledger_row(row: JudgedClaim, anchor: str) -> dict[str, Any]:
         "paper": claim.paper,
         "prediction": claim.prediction,
         "tolerance": claim.tolerance,
-        "seeds": seeds(judgement, row.record),
+        "seeds": seeds(claim, judgement, row.record),
         "verdict": judgement.verdict,
         "expected": judgement.expected,
         "as_expected": judgement.as_expected,

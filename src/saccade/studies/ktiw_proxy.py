@@ -15,6 +15,7 @@ import xarray as xr
 
 from saccade.core.claim import Check, Claim
 from saccade.core.engine import purpose_key
+from saccade.core.errors import ConfigError
 from saccade.core.figure import Figure, HeatMap, Line, Panel, over_seeds
 from saccade.core.interfaces import FIRST_WORD
 from saccade.core.lab import Lab
@@ -32,7 +33,12 @@ from saccade.probes.co_occurrence import CountTable, Lexicon, LexiconRates
 from saccade.probes.translation import PairWords, PositionTables, TokenAccuracy, mean_agreement, mean_chance
 from saccade.tasks.copying import Copying
 from saccade.tasks.lexicon_sentences import LexiconSentences
-from saccade.theory.count_table import expected_count_table, initial_logit_derivative, initial_probability_derivative
+from saccade.theory.count_table import (
+    diagonal_ratio,
+    expected_count_table,
+    initial_logit_derivative,
+    initial_probability_derivative,
+)
 from saccade.theory.ibm_model_1 import train, translation_scores
 from saccade.theory.optimal_attention import (
     COUNTER_EXAMPLE_ATTENTION,
@@ -75,9 +81,9 @@ class Config:
     proxy_dimension: int = 256
     """Dimension of the proxies that are trained."""
     proxy_rate: float = 0.001
-    """Learning rate of Adam for the proxies."""
+    """Learning rate of Adam for the proxies on copying tasks."""
     proxy_steps: int = 1000
-    """Steps of the proxies, on 64 new pairs each."""
+    """Steps of the proxies on copying tasks, on 64 new pairs each."""
     words: int = 200
     """Words of each language in the corpus with a lexicon."""
     hidden: int = 256
@@ -85,13 +91,15 @@ class Config:
     batch_size: int = 64
     """New pairs a step of the translation models."""
     rate: float = 0.001
-    """Learning rate of Adam for the translation models."""
+    """Learning rate of Adam for the translation models, the proxy among them."""
     steps: int = 3000
-    """Steps of the translation models."""
+    """Steps of the translation models, the proxy among them."""
 
     def __post_init__(self):
         require_count(self, "seeds", "corpus_size", "counted", "proxy_dimension", "proxy_steps", "hidden", "batch_size", "steps")
         require_count(self, "outputs", "words", "length", least=2)
+        if JUDGED_DIMENSION not in self.dimensions or min(self.dimensions) < 1:
+            raise ConfigError(f"dimensions: got {self.dimensions}, allowed: whole numbers above 0, {JUDGED_DIMENSION} among them")
         require_count(self, "choice", least=self.length + 1)
         require_positive(self, "proxy_rate", "rate")
         require_single(self, "arms of several models share it", "proxy_rate", "rate")
@@ -325,9 +333,9 @@ def _ratio_error(which: str):
         arm = record.arm(f"counts_{which}")
         counts = at_place(arm.snapshot["count_table"], 0)
         own, other = (_entries(counts, where) for where in _inside(record, which))
-        n, k = record.config["choice" if which == "choice" else "length"], record.config["length"]
         ratio = own.max("other_id") / other  # one entry a row is the word with itself
-        return abs(ratio / ((n - 1) / (k - 1)) - 1).max(("id", "other_id"))
+        config = Config(length=record.config["length"], choice=record.config["choice"])
+        return abs(ratio / diagonal_ratio(config.copying(which)) - 1).max(("id", "other_id"))
 
     return measure
 
@@ -435,10 +443,10 @@ CLAIMS = (
         (
             Check("largest |attention - (0, 1/2, 1/2)|", _optimum("attention"), "<=", 1e-3, ("counter_example",), every_seed=True,
                   seeds=1),
-            Check("|probability - 0.859|", _optimum("probability"), "<=", 1e-3, ("counter_example",), every_seed=True, seeds=1),
+            Check("|probability - 0.859|", _optimum("probability"), "<=", 1e-4, ("counter_example",), every_seed=True, seeds=1),
             Check("attention where beta is largest", _not_at_largest, "<=", 1e-3, ("counter_example",), every_seed=True, seeds=1),
         ),
-        tolerance="1e-3, as specified; the optimum is certified by its duality gap", paper="(0, 1/2, 1/2)", prediction="0",
+        tolerance="1e-3 and 1e-4, as specified; the optimum is certified by its duality gap", paper="(0, 1/2, 1/2)", prediction="0",
     ),
     Claim(
         "C-12s", "On a corpus with a lexicon attention, probes, proxy and saliency agree far more than by chance",
@@ -572,7 +580,12 @@ def _first_pair(record: Record) -> Figure:
 DIVERGENCES = (
     Divergence("eq. 15", "2 (C - mean) for probabilities", "not in the repository", "(2/|O|)(C - mean)",
                "C-1: the softmax's Jacobian at the uniform point is 1/|O|; eq. 54, for logits, is right"),
-    Divergence("loss of the proxy", "summed over words and sentences", "summed over the batch", "summed", "C-1 is about the sum"),
+    Divergence("loss of the proxy", "summed over words and sentences", "summed over the batch",
+               "summed; on the corpus with a lexicon the mean, as for the other models there", "C-1 is about the sum"),
+    Divergence("translation models", "LSTM, two layers, both directions, dropout", "the same, batches of 16 pairs",
+               "one layer, one direction, no dropout, batches of 64", "enough for generated sentences"),
+    Divergence("precision", "not stated", "float32", "float32; the optimum of C-3 in float64",
+               "C-1's error is that of a finite dimension, a hundred times that of rounding"),
     Divergence("translation data", "Multi30k, IWSLT14, News Commentary", "the same, Multi30k from German to English",
                "generated: Zipf words, a one-to-one lexicon, local reordering", "C-12s stands in for C-12 where there are no data"),
     Divergence("agreement of constants", "not stated", "a constant always agrees", "ties are shared", "none here: no constants"),
