@@ -197,6 +197,8 @@ def test_missing_arm_is_undetermined():
     judgement = judge(record_of([0.1, 0.2, 0.3]), check(arms=("main", "frozen")))
     assert judgement.verdict == "undetermined"
     assert judgement.reason == "premise not met: arm frozen was not run"
+    told = judge(record_of([0.1, 0.2, 0.3]), check(arms=("main", "frozen"), missing=lambda record: f"{record.seeds} were enough"))
+    assert told.reason == "premise not met: arm frozen was not run: 3 were enough"
     assert judgement.findings == ()
 
 
@@ -552,6 +554,16 @@ def test_members_that_diverged_elsewhere_do_not_count():
     assert at(0.1) == "holds"
     assert at(1.0) == "fails"
     assert at(0.1, ("other_*",)) == "undetermined"
+
+
+def test_a_number_of_all_seeds_may_bring_its_interval():
+    def measure(value: float):
+        return lambda _: xr.DataArray([value], dims="resample", attrs={"seeds": 3, "interval": (-0.2, 0.4)})
+
+    (finding,) = judge(record_of([0.1, 0.2, 0.3]), check(">", 0.0, measure=measure(0.1))).findings
+    assert (finding.value, finding.low, finding.high, finding.verdict) == (0.1, -0.2, 0.4, "undetermined")
+    assert judge(record_of([0.1, 0.2, 0.3]), check(">", 0.0, measure=measure(0.1), by_value=True)).verdict == "holds"
+    assert judge(record_of([0.1, 0.2, 0.3]), check(">", 0.5, measure=measure(0.1))).verdict == "fails"
 
 
 def test_a_record_below_the_full_size_is_undetermined_and_expected_to_be():

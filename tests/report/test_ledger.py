@@ -3,6 +3,8 @@
 import dataclasses
 import json
 
+import xarray as xr
+
 from saccade.report.ledger import ledger_markdown, ledger_rows
 
 
@@ -39,6 +41,13 @@ def test_verdicts_that_are_not_expected_say_so(study, record):
     assert "| undetermined (expected: holds) |" in rows["A-4"]
     assert "4 of 5" in rows["A-5"], "one seed diverged"
     assert "6 claims: 1 hold, 3 fail, 2 undetermined; 4 not the expected verdict." in markdown
+
+
+def test_seeds_are_counted_in_the_arms_that_a_claim_rests_on(study, record):
+    """Arms of more seeds, of which the claim does not speak, are no seeds that it lost."""
+    more = dataclasses.replace(record.arms["plain"], trajectory=xr.concat([record.arms["plain"].trajectory] * 4, "seed"))
+    rows = table(ledger_markdown([(study, dataclasses.replace(record, arms={**record.arms, "other": more}))]))
+    assert "| 5 |" in rows[-1]
 
 
 def test_reasons_are_listed_below(study, record):
