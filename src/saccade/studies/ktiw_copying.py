@@ -345,7 +345,8 @@ CLAIMS = (
     Claim(
         "C-8c", "Beta doubles before attention is at the right place (larger set)",
         "Snell 2021, section 2.2",
-        (Check("share of runs, attention right", _lexicon_first("size", [0]), ">=", 0.9, AT_BOTH, seeds=20, by_value=True, rate=True),),
+        (Check("share of runs, attention right", _lexicon_first("size", [0]), ">=", 0.9, AT_BOTH, seeds=20, by_value=True,
+               rate=True),),
         tolerance="90 % of runs, as for C-8", paper="beta first", prediction="beta first",
     ),
     Claim(
