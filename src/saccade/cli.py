@@ -133,8 +133,12 @@ def _run(arguments: list[str]) -> int:
     record, _ = _run_study(study, config, options.preset, folder, options)
     judgements = study.judge(record)
     if options.json:
-        print(json.dumps({"study": study.name, "preset": options.preset, "record": str(folder / "record.nc"),
-                          "claims": [judgement.plain() for judgement in judgements]}, indent=2))  # fmt: skip
+        claims = [
+            judgement.plain() | {"expected_reason": claim.expected_reason(judgement)}
+            for claim, judgement in zip(study.claims, judgements, strict=True)
+        ]
+        told = {"study": study.name, "preset": options.preset, "record": str(folder / "record.nc"), "claims": claims}
+        print(json.dumps(told, indent=2))
         return 0
     from saccade.report.terminal import print_to_terminal, sweep_tables, verdict_table
 

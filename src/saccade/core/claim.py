@@ -157,8 +157,7 @@ class Claim:
         judged = self._judged(record)
         if self.full_size is None or self.full_size[0](record.config):
             return judged
-        told = "; ".join(part for part in (f"needs more than this preset: {self.full_size[1]}", judged.reason) if part)
-        return dataclasses.replace(judged, verdict="undetermined", expected="undetermined", reason=told)
+        return dataclasses.replace(judged, verdict="undetermined", expected="undetermined")  # `expected_reason` says why
 
     def _judged(self, record: Record) -> Judgement:
         try:

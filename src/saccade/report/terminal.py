@@ -109,8 +109,7 @@ def verdict_table(study: Study[Any], record: Record, judgements: Sequence[Judgem
         statement = [Words(textwrap.shorten(claim.statement, 100, placeholder=" ..."))]
         if judgement.reason and (judgement.verdict != "holds" or judgement.cells):
             statement.append(Words(judgement.reason, "dim"))
-        # Where a record is too small for a claim, the judgement itself says so.
-        if claim.expected_reason(judgement) and judgement.as_expected and judgement.expected == claim.expected:
+        if claim.expected_reason(judgement) and judgement.as_expected:
             statement.append(Words(f"as expected: {claim.expected_reason(judgement)}", "dim"))
         verdict: list[RenderableType] = [Badge(judgement.verdict)]
         if not judgement.as_expected:
