@@ -129,6 +129,21 @@ def test_dense_heat_map_has_no_numbers_and_few_ticks(shape, numbered, dense):
     assert "<svg" in vl_convert.vegalite_to_svg(specification)
 
 
+def test_lines_of_one_name_are_drawn_apart():
+    """One line a run, all of one name: a stroke never goes from the end of one to the start of the next."""
+    runs = tuple(Line("run", np.arange(3.0), np.array([0.0, 0.5, end]), np.zeros(3), np.ones(3)) for end in (0.2, 1.0))
+    drawn = layers(chart(Figure("runs", "Runs", "", (Panel("p", "x", "y", runs),))))
+    for kind in ("line", "area"):
+        (layer,) = (layer for layer in drawn if mark(layer) == kind)
+        assert layer["encoding"]["detail"]["field"] == "g"
+        groups = {row["g"]: [row["x"] for row in rows(layer) if row["g"] == group] for row in rows(layer) for group in [row["g"]]}
+        assert [list(map(float, places)) for places in groups.values()] == [[0, 1, 2], [0, 1, 2]]
+    (alone,) = (
+        layer for layer in layers(chart(Figure("run", "Run", "", (Panel("p", "x", "y", runs[:1]),)))) if mark(layer) == "line"
+    )
+    assert "detail" not in alone["encoding"]
+
+
 def test_panels_wrap_to_the_width_of_the_page(figures):
     def width_of(count: int) -> float:
         svg = vl_convert.vegalite_to_svg(chart(Figure("f", "t", "", (figures[0].panels[0],) * count)))

@@ -107,12 +107,15 @@ def _curves(panel: Panel, place: int, styled: Styles, points: int) -> list[alt.C
     lines = appearance.in_drawing_order(panel)
     if not lines:
         return []
+    # Lines of one name, one a run, say, are apart by a number; else they would be drawn as one that jumps back and forth.
+    repeated = len({(line.label, line.role) for line in lines}) < len(lines)
     rows, lone = [], []
-    for line in lines:
-        kept = [(styled[line.label, line.role].name, *row) for row in _thinned(line, panel, points)]
+    for count, line in enumerate(lines):
+        kept = [(styled[line.label, line.role].name, *row, *([count] if repeated else [])) for row in _thinned(line, panel, points)]
         rows += kept
         lone += kept if len(kept) == 1 else []
-    columns = ("n", "x", "y", "l", "h")
+    columns = ("n", "x", "y", "l", "h", *(["g"] if repeated else []))
+    apart = {"detail": "g:N"} if repeated else {}
     source = _table(columns, rows)
     x, y, low = _x(panel, "x:Q"), _y(panel, "y:Q"), _y(panel, "l:Q")
     colour, dash = _stroke(styled)
@@ -124,10 +127,10 @@ def _curves(panel: Panel, place: int, styled: Styles, points: int) -> list[alt.C
             alt.Chart(source)
             .transform_filter("isValid(datum.l) && isValid(datum.h)")
             .mark_area(opacity=BAND_OPACITY)
-            .encode(x=x, y=low, y2="h:Q", fill=_fill(styled), tooltip=tooltip)
+            .encode(x=x, y=low, y2="h:Q", fill=_fill(styled), tooltip=tooltip, **apart)
         )
     strokes = alt.Chart(source).mark_line(strokeWidth=2)
-    layers.append(strokes.encode(x=x, y=y, color=colour, strokeDash=dash, tooltip=tooltip))
+    layers.append(strokes.encode(x=x, y=y, color=colour, strokeDash=dash, tooltip=tooltip, **apart))
     if lone:  # one point makes no stroke
         dots = alt.Chart(_table(columns, lone)).mark_point(filled=True, size=45, opacity=1)
         layers.append(dots.encode(x=x, y=y, fill=_fill(styled), tooltip=tooltip))
