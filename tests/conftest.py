@@ -35,8 +35,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """A lab in a folder of its own; trainings and compiled programs are shared by the whole session."""
     folder = tmp_path_factory.mktemp("lab")
-    # For every lab of the session: a lab in another folder then finds the programs that this one compiled.
-    jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))
+    # For every lab of the session, in all processes that run tests: each finds the programs that another one compiled.
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+    jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
     return Lab(folder)
 
