@@ -66,6 +66,10 @@ class Check:
         if self.comparison not in ("<=", "<", ">=", ">"):
             raise ConfigError(f"comparison: got {self.comparison!r}, allowed: <=, <, >=, >")
 
+    def found(self, record: Record) -> dict[str, list[str]]:
+        """The record's arms for each name or pattern."""
+        return {pattern: fnmatch.filter(record.arms, pattern) for pattern in self.arms}
+
     def keeps(self, value: Any) -> Any:
         """Whether a number keeps the bound; NaN does not."""
         match self.comparison:
@@ -189,7 +193,7 @@ class Claim:
 
 
 def _measured(check: Check, record: Record) -> tuple[xr.DataArray, xr.DataArray]:
-    found = {pattern: fnmatch.filter(record.arms, pattern) for pattern in check.arms}
+    found = check.found(record)
     for pattern, names in found.items():
         if not names:
             why = f": {check.missing(record)}" if check.missing is not None else ""

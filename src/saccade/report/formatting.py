@@ -1,6 +1,5 @@
 """How numbers, intervals and verdicts are written, the same on the terminal, in the ledger and on the page."""
 
-import fnmatch
 import math
 import re
 from collections.abc import Hashable, Sequence
@@ -55,7 +54,7 @@ def measured_anywhere(judgement: Judgement) -> list[str]:
 
 def seeds(claim: Claim, judgement: Judgement, record: Record) -> str:
     """How many seeds have a number, of how many that were run in the arms that the claim rests on."""
-    arms = [arm for check in claim.checks for pattern in check.arms for arm in fnmatch.filter(record.arms, pattern)]
+    arms = [arm for check in claim.checks for names in check.found(record).values() for arm in names]
     run = max((record.arms[arm].trajectory.sizes.get("seed", 0) for arm in arms), default=0) or record.seeds
     findings = [finding for _, _, cell in judgement.cells for finding in cell] or list(judgement.findings)
     counts = sorted({finding.seeds for finding in findings})

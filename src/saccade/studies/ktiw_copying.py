@@ -347,14 +347,16 @@ CLAIMS = (
         "Snell 2021, section 2.2",
         (Check("share of runs, attention right", _lexicon_first("size", [0]), ">=", 0.9, AT_BOTH, seeds=20, by_value=True,
                rate=True),),
-        tolerance="90 % of runs, as for C-8", paper="beta first", prediction="beta first",
+        tolerance="90 % of runs, as for C-8; the place was chosen after C-8 had failed on the committed record",
+        paper="beta first", prediction="beta first",
     ),
     Claim(
         "C-8d", "Beta doubles before attention finds a state that can hold the word: at the right place, or one behind it",
         "Snell 2021, section 2.2",
         (Check("share of runs, attention one place behind counted", _lexicon_first("size", READABLE), ">=", 0.9, AT_BOTH, seeds=20,
                by_value=True, rate=True),),
-        tolerance="90 % of runs, as for C-8", paper="beta first", prediction="beta first", full_size=FULL_LENGTH,
+        tolerance="90 % of runs, as for C-8; the places were chosen after C-8 had failed on the committed record, where the rate "
+        "is just at the bound; in short sequences it is half", paper="beta first", prediction="beta first", full_size=FULL_LENGTH,
     ),
     Claim(
         "C-8b", "Beta is largest at the right position before attention is (larger set)",
