@@ -1,10 +1,12 @@
 # pyright: reportMissingImports=false
 # (torch comes with the extra "bench" only)
-"""The engine against the plain PyTorch loop that a researcher would write: same data, same start, same result.
+"""The engine against the plain PyTorch loop that a researcher would write: same data, same start,
+same result.
 
-Two sizes: the 800-sentence model of Lu 2021 with 8 seeds (the loop trains one seed after another), and one seed at the
-size of SST-2 (6,920 sentences padded to 52 words, 14,830 words, dimension 200). Both are timed in turns in one run, and
-the ratio of the medians is printed: on a shared machine, absolute times mean little.
+Two sizes: the 800-sentence model of Lu 2021 with 8 seeds (the loop trains one seed after another),
+and one seed at the size of SST-2 (6,920 sentences padded to 52 words, 14,830 words, dimension 200).
+Both are timed in turns in one run, and the ratio of the medians is printed: on a shared machine,
+absolute times mean little.
 
     python benchmarks/against_torch.py [--turns 5]
 """
@@ -45,7 +47,9 @@ class PaddedSentences(AbstractTask):
         # Zipf's law by inverting its distribution: word = size ** uniform.
         uniform = jax.random.uniform(words_key, (size, self.longest))
         words = (self.vocabulary_size**uniform).astype(jnp.int32) - 1
-        lengths = jnp.clip(jnp.round(19 + 9 * jax.random.normal(length_key, (size,))), 2, self.longest)
+        lengths = jnp.clip(
+            jnp.round(19 + 9 * jax.random.normal(length_key, (size,))), 2, self.longest
+        )
         mask = jnp.arange(self.longest) < lengths[:, None]
         return Batch(words, jax.random.randint(label_key, (size,), 0, self.labels, jnp.int32), mask)
 
@@ -68,28 +72,51 @@ class PlainLoop:
         if self.mask is not None:
             scores = scores.masked_fill(~self.mask, -torch.inf)
         attention = torch.softmax(scores, dim=-1)
-        context = (attention.unsqueeze(-1) * functional.embedding(self.words, self.embeddings)).sum(1)
+        context = (attention.unsqueeze(-1) * functional.embedding(self.words, self.embeddings)).sum(
+            1
+        )
         functional.cross_entropy(context @ self.head, self.labels).backward()
         self.optimiser.step()
 
 
-def compare(name: str, task: AbstractTask, dimension: int, seeds: int, torch_steps: int, engine_steps: int, turns: int) -> float:
+def compare(
+    name: str,
+    task: AbstractTask,
+    dimension: int,
+    seeds: int,
+    torch_steps: int,
+    engine_steps: int,
+    turns: int,
+) -> float:
     rate = 0.1
     model = AttentionClassifierConfig("TC", dimension, embedding_std=0.1)
     engine = Engine(
-        task, model, GradientDescent(rate), (), (), cross_entropy, None,
-        Members(np.arange(seeds, dtype=np.uint32), {}), jax.local_devices()[:seeds],  # pyright: ignore[reportArgumentType]
-    )  # fmt: skip
+        task,
+        model,
+        GradientDescent(rate),
+        (),
+        (),
+        cross_entropy,
+        None,
+        Members(np.arange(seeds, dtype=np.uint32), {}),
+        jax.local_devices()[:seeds],  # pyright: ignore[reportArgumentType]
+    )
     carry = engine.start()
     start = engine.fetch(carry.learned)
     train = engine.fetch(engine.data[0])
     loops = [
         PlainLoop(
-            Batch(train.words[seed], train.labels[seed], None if train.mask is None else train.mask[seed]),
-            start.embeddings[seed], start.head.first[seed], rate,
+            Batch(
+                train.words[seed],
+                train.labels[seed],
+                None if train.mask is None else train.mask[seed],
+            ),
+            start.embeddings[seed],
+            start.head.first[seed],
+            rate,
         )
         for seed in range(seeds)
-    ]  # fmt: skip
+    ]
 
     # The same result, before anything is timed (this also compiles).
     compared = 20
@@ -104,12 +131,21 @@ def compare(name: str, task: AbstractTask, dimension: int, seeds: int, torch_ste
             (end.score_table[seed], loop.scores[:, 0]),
             (end.head.first[seed], loop.head),
         )
-        worst = max(worst, *(float(np.abs(ours - theirs.detach().numpy()).max()) for ours, theirs in pairs))
-        moved = max(float(np.abs(ours - theirs).max()) for ours, theirs in ((end.head.first[seed], start.head.first[seed]),))
+        worst = max(
+            worst, *(float(np.abs(ours - theirs.detach().numpy()).max()) for ours, theirs in pairs)
+        )
+        moved = max(
+            float(np.abs(ours - theirs).max())
+            for ours, theirs in ((end.head.first[seed], start.head.first[seed]),)
+        )
         if moved < 10 * TOLERANCE:
-            raise SystemExit(f"{name}: nothing moved in {compared} steps, so agreement would say nothing")
+            raise SystemExit(
+                f"{name}: nothing moved in {compared} steps, so agreement would say nothing"
+            )
     if not worst <= TOLERANCE:
-        raise SystemExit(f"{name}: results differ by {worst:.2g} after {compared} steps, allowed: {TOLERANCE:g}")
+        raise SystemExit(
+            f"{name}: results differ by {worst:.2g} after {compared} steps, allowed: {TOLERANCE:g}"
+        )
 
     def plain() -> int:
         for loop in loops:
@@ -122,16 +158,23 @@ def compare(name: str, task: AbstractTask, dimension: int, seeds: int, torch_ste
         carry = jax.block_until_ready(engine.steps(carry, 0, engine_steps))
         return engine_steps * seeds
 
-    return measured_in_turns(name, plain, ours, turns, note=f"largest difference after {compared} steps {worst:.1g}")
+    return measured_in_turns(
+        name, plain, ours, turns, note=f"largest difference after {compared} steps {worst:.1g}"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)"
+    )
     turns = parser.parse_args().turns
     Lab()  # gives every core its own device
     print(
-        f"{len(jax.local_devices())} devices ({jax.local_devices()[0].device_kind}), PyTorch on {torch.get_num_threads()} threads"
+        f"{len(jax.local_devices())} devices ({jax.local_devices()[0].device_kind}), PyTorch on"
+        f" {torch.get_num_threads()} threads"
     )
     compare("800 sentences, 8 seeds   (target 10x)", TopicSentences(), 15, 8, 20, 200, turns)
     compare("size of SST-2, 1 seed    (target 60x)", PaddedSentences(), 200, 1, 2, 20, turns)

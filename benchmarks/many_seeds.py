@@ -14,10 +14,16 @@ from saccade.core.lab import Lab
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 8, 64, 256], help="ensemble sizes")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[1, 8, 64, 256], help="ensemble sizes"
+    )
     parser.add_argument("--steps", type=int, default=1000, help="steps a turn (default: 1000)")
-    parser.add_argument("--turns", type=int, default=5, help="turns, of which the median counts (default: 5)")
+    parser.add_argument(
+        "--turns", type=int, default=5, help="turns, of which the median counts (default: 5)"
+    )
     options = parser.parse_args()
     device = Lab().device
     for seeds in options.seeds:
@@ -29,7 +35,10 @@ def main() -> None:
             carry = jax.block_until_ready(engine.steps(carry, 0, options.steps))
             times.append((time.perf_counter() - begun) / options.steps)
         median = statistics.median(times)
-        print(f"{device}: {seeds:4d} seeds, {1e6 * median:8.1f} us a step, {1e6 * median / seeds:7.2f} us a seed-step")
+        print(
+            f"{device}: {seeds:4d} seeds, {1e6 * median:8.1f} us a step,"
+            f" {1e6 * median / seeds:7.2f} us a seed-step"
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """What recording costs, and how memory grows: the 800-sentence model, measured in one run.
 
-Recording: the same training with every probe at every tenth step and with none, in turns; the extra time is printed as
-a share. Memory: the bytes that training holds on the device, for 8, 16 and 32 members, and for more steps.
+Recording: the same training with every probe at every tenth step and with none, in turns; the extra
+time is printed as a share. Memory: the bytes that training holds on the device, for 8, 16 and 32
+members, and for more steps.
 
     python benchmarks/recording_and_memory.py [--members 8] [--steps 500] [--turns 5]
 """
@@ -25,14 +26,23 @@ from saccade.probes.topic_words import OtherWords, Surroundings, TopicWords, Vel
 from saccade.tasks.topic_sentences import TopicSentences
 
 STANDARD = (TopicWords(), OtherWords(), Surroundings(), Accuracy())
-"""Loss, accuracy, score, norm and attention of topic words, the others in summary, the averages of theorem 1."""
+"""Loss, accuracy, score, norm and attention of topic words, the others in summary, the averages
+of theorem 1.
+"""
 
 
 def engine_of(members: int, probes: Sequence[AbstractProbe]) -> Engine:
     return Engine(
-        TopicSentences(), AttentionClassifierConfig("TC"), GradientDescent(0.1), probes, (), cross_entropy, None,
-        Members(np.arange(members, dtype=np.uint32), {}), jax.local_devices()[:members],  # pyright: ignore[reportArgumentType]
-    )  # fmt: skip
+        TopicSentences(),
+        AttentionClassifierConfig("TC"),
+        GradientDescent(0.1),
+        probes,
+        (),
+        cross_entropy,
+        None,
+        Members(np.arange(members, dtype=np.uint32), {}),
+        jax.local_devices()[:members],  # pyright: ignore[reportArgumentType]
+    )
 
 
 def recording(probes: Sequence[AbstractProbe], members: int, steps: int, turns: int) -> float:
@@ -77,18 +87,30 @@ def memory(members: int, steps: int) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--members", type=int, default=8, help="members of the recording benchmark (default: 8)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--members", type=int, default=8, help="members of the recording benchmark (default: 8)"
+    )
     parser.add_argument("--steps", type=int, default=500, help="steps a turn (default: 500)")
-    parser.add_argument("--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)")
+    parser.add_argument(
+        "--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)"
+    )
     options = parser.parse_args()
     Lab()  # gives every core its own device
-    print("target: standard probes every 10th step cost less than 20 %; velocities need a gradient of their own on top")
+    print(
+        "target: standard probes every 10th step cost less than 20 %; velocities need a gradient of"
+        " their own on top"
+    )
     recording(STANDARD, options.members, options.steps, options.turns)
     recording((*STANDARD, Velocities()), options.members, options.steps, options.turns)
     base = memory(8, 2)
     for members, steps in ((8, 200), (16, 2), (32, 2)):
-        print(f"memory, {members:2d} members after {steps:3d} steps: {memory(members, steps) / base:.2f} of 8 members after 2")
+        print(
+            f"memory, {members:2d} members after {steps:3d} steps:"
+            f" {memory(members, steps) / base:.2f} of 8 members after 2"
+        )
 
 
 if __name__ == "__main__":

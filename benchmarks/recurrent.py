@@ -1,10 +1,12 @@
 # pyright: reportMissingImports=false
 # (torch comes with the extra "bench" only)
-"""The recurrent model against PyTorch's own `nn.LSTM` in the same loop, in one run, as ratios; on a GPU, its speed alone.
+"""The recurrent model against PyTorch's own `nn.LSTM` in the same loop, in one run, as ratios; on a
+GPU, its speed alone.
 
-One step is a batch of fresh sequences to be copied through the sequence-to-sequence model with attention, its gradient and Adam. On
-two cores the ratio should be at least 1.0 for one seed and 1.5 for eight; on one H200 20 seeds x 200 steps at the paper's size
-should take less than 6 seconds after compilation. (That both compute the same is tested: tests/models/test_recurrence.py.)
+One step is a batch of fresh sequences to be copied through the sequence-to-sequence model with
+attention, its gradient and Adam. On two cores the ratio should be at least 1.0 for one seed and 1.5
+for eight; on one H200 20 seeds x 200 steps at the paper's size should take less than 6 seconds
+after compilation. (That both compute the same is tested: tests/models/test_recurrence.py.)
 
     python benchmarks/recurrent.py [--turns 5]
 """
@@ -30,9 +32,17 @@ PAPER = {"hidden": 256, "batch_size": 128, "length": 40}
 def engine(seeds: int, hidden: int, batch_size: int, length: int) -> Engine:
     members = Members(np.arange(seeds, dtype=np.uint32), {})  # pyright: ignore[reportArgumentType]
     return Engine(
-        Copying(length, float(length)), SequenceToSequenceConfig(hidden), Adam(1e-3), (), (), token_entropy, batch_size, members,
-        jax.local_devices()[:seeds], stream=True,
-    )  # fmt: skip
+        Copying(length, float(length)),
+        SequenceToSequenceConfig(hidden),
+        Adam(1e-3),
+        (),
+        (),
+        token_entropy,
+        batch_size,
+        members,
+        jax.local_devices()[:seeds],
+        stream=True,
+    )
 
 
 class Ours:
@@ -57,9 +67,14 @@ def torch_loop(hidden: int, batch_size: int, length: int):
         def __init__(self):
             super().__init__()
             self.embedding = nn.Embedding(length + 2, hidden)
-            self.encoder, self.decoder = (nn.LSTM(hidden, hidden, batch_first=True) for _ in range(2))
+            self.encoder, self.decoder = (
+                nn.LSTM(hidden, hidden, batch_first=True) for _ in range(2)
+            )
             self.query, self.context = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden)
-            self.hidden_layer, self.output_layer = nn.Linear(2 * hidden, hidden), nn.Linear(hidden, length + 2)
+            self.hidden_layer, self.output_layer = (
+                nn.Linear(2 * hidden, hidden),
+                nn.Linear(hidden, length + 2),
+            )
 
         def forward(self, source, inputs):
             encoded, last = self.encoder(self.embedding(source))
@@ -77,7 +92,9 @@ def torch_loop(hidden: int, batch_size: int, length: int):
             source = nn.functional.pad(words, (0, 1))
             inputs = torch.cat([torch.ones(batch_size, 1, dtype=torch.long), source[:, :-1]], 1)
             optimiser.zero_grad()
-            nn.functional.cross_entropy(model(source, inputs).flatten(0, 1), source.flatten()).backward()
+            nn.functional.cross_entropy(
+                model(source, inputs).flatten(0, 1), source.flatten()
+            ).backward()
             optimiser.step()
         return steps
 
@@ -85,8 +102,12 @@ def torch_loop(hidden: int, batch_size: int, length: int):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)"
+    )
     turns = parser.parse_args().turns
     Lab()  # gives every core its own device
     if jax.default_backend() != "cpu":
@@ -95,7 +116,8 @@ def main() -> None:
         begun = time.perf_counter()
         run(200)
         print(
-            f"20 seeds x 200 steps at the paper's size: {time.perf_counter() - begun:.2f} s on {jax.local_devices()[0].device_kind}"
+            f"20 seeds x 200 steps at the paper's size: {time.perf_counter() - begun:.2f} s on"
+            f" {jax.local_devices()[0].device_kind}"
         )
         return
     for name, size, steps in (("quick size", QUICK, 20), ("paper's size", PAPER, 2)):
@@ -103,7 +125,9 @@ def main() -> None:
             plain, ours = torch_loop(**size), Ours(seeds, **size)
             for way in (plain, ours):
                 way(1)  # to warm up; ours compiles
-            told = f"recurrent, {name}, {seeds} seed{'s' * (seeds > 1)}" + (f" (target {target}x)" if size is QUICK else "")
+            told = f"recurrent, {name}, {seeds} seed{'s' * (seeds > 1)}" + (
+                f" (target {target}x)" if size is QUICK else ""
+            )
             measured_in_turns(told, partial(plain, steps), partial(ours, steps), turns)
 
 

@@ -1,10 +1,12 @@
 # pyright: reportMissingImports=false
 # (torch comes with the extra "bench" only)
-"""Li 2023's transformer and Song 2024's phase diagram against the plain PyTorch loop: same data, same start, same result.
+"""Li 2023's transformer and Song 2024's phase diagram against the plain PyTorch loop: same data,
+same start, same result.
 
-The transformer: one-hot, 104 ids, batch 40, documents of 100 to 150 words and two markers, everything but the embedding
-trained by gradient descent, 5 seeds. The phase diagram: 12 x 12 scales of keys and queries x 10 seeds, only W^Q trained;
-the loop trains one run after another, so it is timed on a sample of them.
+The transformer: one-hot, 104 ids, batch 40, documents of 100 to 150 words and two markers,
+everything but the embedding trained by gradient descent, 5 seeds. The phase diagram: 12 x 12 scales
+of keys and queries x 10 seeds, only W^Q trained; the loop trains one run after another, so it is
+timed on a sample of them.
 
     python benchmarks/topics_and_kernels.py [--turns 5]
 """
@@ -38,19 +40,28 @@ def agreeing(name: str, pairs: list[tuple[Any, Any, Any]]) -> str:
     worst = max(float(np.abs(ours - theirs.detach().numpy()).max()) for _, ours, theirs in pairs)
     moved = max(float(np.abs(ours - start).max()) for start, ours, _ in pairs)
     if not worst <= TOLERANCE or moved < 10 * TOLERANCE:
-        raise SystemExit(f"{name}: results differ by {worst:.2g} after moving by {moved:.2g}, allowed: {TOLERANCE:g}")
+        raise SystemExit(
+            f"{name}: results differ by {worst:.2g} after moving by {moved:.2g}, allowed:"
+            f" {TOLERANCE:g}"
+        )
     return f"largest difference after {COMPARED} steps {worst:.1g}"
 
 
 class PlainTransformer:
-    """One-hot inputs, three linear layers, softmax, cross-entropy of the selected positions; one seed."""
+    """One-hot inputs, three linear layers, softmax, cross-entropy of the selected positions; one
+    seed.
+    """
 
     def __init__(self, documents: Any, start: Any, order: np.ndarray, batch_size: int, rate: float):
         self.words, self.labels, self.selected, self.mask = (
-            torch.tensor(np.asarray(part)) for part in (documents.words, documents.labels, documents.selected, documents.mask)
+            torch.tensor(np.asarray(part))
+            for part in (documents.words, documents.labels, documents.selected, documents.mask)
         )
         self.order, self.batch_size, self.at = torch.tensor(order), batch_size, 0
-        self.parts = [torch.nn.Parameter(torch.tensor(np.asarray(part))) for part in (start.queries, start.keys, start.values)]
+        self.parts = [
+            torch.nn.Parameter(torch.tensor(np.asarray(part)))
+            for part in (start.queries, start.keys, start.values)
+        ]
         self.optimiser = torch.optim.SGD(self.parts, lr=rate)
 
     def step(self) -> None:
@@ -58,7 +69,9 @@ class PlainTransformer:
         first = self.at % batches * self.batch_size
         self.at += 1
         chosen = self.order[first : first + self.batch_size]
-        words, labels, selected, mask = (part[chosen] for part in (self.words, self.labels, self.selected, self.mask))
+        words, labels, selected, mask = (
+            part[chosen] for part in (self.words, self.labels, self.selected, self.mask)
+        )
         self.optimiser.zero_grad()
         ids = self.parts[0].shape[1]
         inputs = functional.one_hot(words.long(), ids).float()
@@ -71,19 +84,34 @@ class PlainTransformer:
 
 
 def transformer(turns: int, seeds: int = 5, batch_size: int = 40, rate: float = 1.0) -> None:
-    task = TopicDocuments(shortest=100, longest=150, markers=True, mixture="dirichlet", train_size=2000, test_size=1)
+    task = TopicDocuments(
+        shortest=100, longest=150, markers=True, mixture="dirichlet", train_size=2000, test_size=1
+    )
     model = OneLayerTransformerConfig(start="default")
     engine = Engine(
-        task, model, GradientDescent(rate), (), (), guess_entropy, batch_size,
-        Members(np.arange(seeds, dtype=np.uint32), {}), jax.local_devices()[:seeds],  # pyright: ignore[reportArgumentType]
-    )  # fmt: skip
+        task,
+        model,
+        GradientDescent(rate),
+        (),
+        (),
+        guess_entropy,
+        batch_size,
+        Members(np.arange(seeds, dtype=np.uint32), {}),
+        jax.local_devices()[:seeds],  # pyright: ignore[reportArgumentType]
+    )
     carry = engine.start()
     start, documents = engine.fetch(carry.learned), engine.fetch(engine.data[0])
     loops = []
     for seed in range(seeds):
-        own_documents, own_start = jax.tree.map(lambda leaf, seed=seed: leaf[seed], (documents, start))
-        order = jax.random.permutation(jax.random.fold_in(purpose_key(seed, "order"), 0), task.train_size)
-        loops.append(PlainTransformer(own_documents, own_start, np.asarray(order), batch_size, rate))
+        own_documents, own_start = jax.tree.map(
+            lambda leaf, seed=seed: leaf[seed], (documents, start)
+        )
+        order = jax.random.permutation(
+            jax.random.fold_in(purpose_key(seed, "order"), 0), task.train_size
+        )
+        loops.append(
+            PlainTransformer(own_documents, own_start, np.asarray(order), batch_size, rate)
+        )
     carry = engine.steps(carry, 0, COMPARED)
     end = engine.fetch(carry.learned)
     pairs = []
@@ -106,15 +134,21 @@ def transformer(turns: int, seeds: int = 5, batch_size: int = 40, rate: float = 
         carry = jax.block_until_ready(engine.steps(carry, COMPARED, 20))
         return 20 * seeds
 
-    measured_in_turns(f"one-layer transformer, {seeds} seeds (target  8x)", plain, ours, turns, note=note)
+    measured_in_turns(
+        f"one-layer transformer, {seeds} seeds (target  8x)", plain, ours, turns, note=note
+    )
 
 
 class PlainRegression:
     """One run of attention regression with W^Q trained; softmax or Gaussian."""
 
     def __init__(self, batch: Any, queries: np.ndarray, still: Any, kernel: str, rate: float):
-        self.inputs, self.targets = (torch.tensor(np.asarray(part)) for part in (batch.inputs, batch.targets))
-        self.keys, self.values, self.output = (torch.tensor(np.asarray(part)) for part in (still.keys, still.values, still.output))
+        self.inputs, self.targets = (
+            torch.tensor(np.asarray(part)) for part in (batch.inputs, batch.targets)
+        )
+        self.keys, self.values, self.output = (
+            torch.tensor(np.asarray(part)) for part in (still.keys, still.values, still.output)
+        )
         self.queries = torch.nn.Parameter(torch.tensor(np.asarray(queries)))
         self.kernel, self.optimiser = kernel, torch.optim.SGD([self.queries], lr=rate)
 
@@ -134,32 +168,60 @@ class PlainRegression:
         self.optimiser.step()
 
 
-def phase_diagram(kernel: str, turns: int, cells: int = 12, seeds: int = 10, rate: float = 0.01) -> None:
+def phase_diagram(
+    kernel: str, turns: int, cells: int = 12, seeds: int = 10, rate: float = 0.01
+) -> None:
     task = RandomSequences(train_size=4, target_std=0.3)
     grid = [float(scale) for scale in np.geomspace(0.01, 30, cells)]
     config = AttentionRegressionConfig(kernel, trained=("queries",), targets="start")  # pyright: ignore[reportArgumentType]
     model = with_sweep(with_sweep(config, "key_scale", grid), "query_scale", grid)
-    keys, queries, seed = (part.reshape(-1) for part in np.meshgrid(range(cells), range(cells), range(seeds), indexing="ij"))
+    keys, queries, seed = (
+        part.reshape(-1)
+        for part in np.meshgrid(range(cells), range(cells), range(seeds), indexing="ij")
+    )
     choice: Any = {"key_scale": keys.astype(np.int32), "query_scale": queries.astype(np.int32)}
     who: Any = seed.astype(np.uint32)
     members = Members(who, choice)
     engine = Engine(
-        task, model, GradientDescent(rate), (), (), half_squared_error, None, members, jax.local_devices()
-    )  # fmt: skip
+        task,
+        model,
+        GradientDescent(rate),
+        (),
+        (),
+        half_squared_error,
+        None,
+        members,
+        jax.local_devices(),
+    )
     carry = engine.start()
-    start, still, data = engine.fetch(carry.learned), engine.fetch(carry.still), engine.fetch(engine.data[0])
+    start, still, data = (
+        engine.fetch(carry.learned),
+        engine.fetch(carry.still),
+        engine.fetch(engine.data[0]),
+    )
     sample = np.linspace(0, len(seed) - 1, 12).astype(int)
     loops = [
-        PlainRegression(jax.tree.map(lambda leaf, at=at: leaf[at], data), start.queries[at],
-                        jax.tree.map(lambda leaf, at=at: leaf[at], still), kernel, rate)
+        PlainRegression(
+            jax.tree.map(lambda leaf, at=at: leaf[at], data),
+            start.queries[at],
+            jax.tree.map(lambda leaf, at=at: leaf[at], still),
+            kernel,
+            rate,
+        )
         for at in sample
-    ]  # fmt: skip
+    ]
     carry = engine.steps(carry, 0, COMPARED)
     end = engine.fetch(carry.learned)
     for loop in loops:
         for _ in range(COMPARED):
             loop.step()
-    note = agreeing(kernel, [(start.queries[at], end.queries[at], loop.queries) for at, loop in zip(sample, loops, strict=True)])
+    note = agreeing(
+        kernel,
+        [
+            (start.queries[at], end.queries[at], loop.queries)
+            for at, loop in zip(sample, loops, strict=True)
+        ],
+    )
 
     def plain() -> int:
         for loop in loops:
@@ -177,12 +239,17 @@ def phase_diagram(kernel: str, turns: int, cells: int = 12, seeds: int = 10, rat
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)"
+    )
     turns = parser.parse_args().turns
     Lab()  # gives every core its own device
     print(
-        f"{len(jax.local_devices())} devices ({jax.local_devices()[0].device_kind}), PyTorch on {torch.get_num_threads()} threads"
+        f"{len(jax.local_devices())} devices ({jax.local_devices()[0].device_kind}), PyTorch on"
+        f" {torch.get_num_threads()} threads"
     )
     transformer(turns)
     phase_diagram("softmax", turns)

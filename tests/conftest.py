@@ -1,4 +1,6 @@
-"""Shape checks on saccade's annotated functions, one backend for figures, and a lab that all tests share."""
+"""Shape checks on saccade's annotated functions, one backend for figures, and a lab that all
+tests share.
+"""
 
 import os
 
@@ -9,12 +11,14 @@ from jaxtyping import install_import_hook
 import core.shape_checks
 
 os.environ.setdefault("MPLBACKEND", "Agg")
-# Only what is imported after this line is checked, so it stands above every other import of saccade.
+# Only what is imported after this line is checked, so it stands above every other import of
+# saccade.
 install_import_hook("saccade", f"{core.shape_checks.__name__}.checked")
 
 from saccade.core.lab import Lab  # noqa: E402
 
-# Two devices wherever the tests run, so that members are always split over devices; JAX starts now and keeps them.
+# Two devices wherever the tests run, so that members are always split over devices; JAX starts now
+# and keeps them.
 jax.config.update("jax_num_cpu_devices", 2)
 jax.devices()
 
@@ -33,9 +37,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    """A lab in a folder of its own; trainings and compiled programs are shared by the whole session."""
+    """A lab in a folder of its own; trainings and compiled programs are shared by the whole
+    session.
+    """
     folder = tmp_path_factory.mktemp("lab")
-    # For every lab of the session, in all processes that run tests: each finds the programs that another one compiled.
+    # For every lab of the session, in all processes that run tests: each finds the programs that
+    # another one compiled.
     shared = tmp_path_factory.getbasetemp()
     shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
     jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))

@@ -1,4 +1,6 @@
-"""The command line, in process: help, one line for every mistake, and every command end to end on a tiny run."""
+"""The command line, in process: help, one line for every mistake, and every command end to end
+on a tiny run.
+"""
 
 import contextlib
 import dataclasses
@@ -29,10 +31,23 @@ from saccade.core.study import find_study, study_names
 from saccade.studies import sen_convolution
 
 TINY = [
-    *("--seeds", "2", "--dictionary-size", "12", "--sentence-size", "4", "--train-size", "16", "--test-size", "6"),
+    *(
+        "--seeds",
+        "2",
+        "--dictionary-size",
+        "12",
+        "--sentence-size",
+        "4",
+        "--train-size",
+        "16",
+        "--test-size",
+        "6",
+    ),
     *("--dimension", "3", "--key-dimension", "2", "--steps", "4"),
 ]
-"""A run of sen_convolution (the study of a single training) that takes as long as its compilation."""
+"""A run of sen_convolution (the study of a single training) that takes as long as its
+compilation.
+"""
 
 
 def called(*arguments: str) -> int:
@@ -65,7 +80,7 @@ def tiny_run(output: Path) -> dict:
     return json.loads(printed.getvalue())
 
 
-# -- help -----------------------------------------------------------------------------------------------------------
+# -- help ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -75,13 +90,20 @@ def tiny_run(output: Path) -> dict:
         (["-h"], ["usage"]),
         (["list", "--help"], ["--json"]),
         (["run", "--help"], ["usage", *study_names()]),
-        *((["run", study, "--help"], ["--preset", "--sweep", "--seeds", "Repetitions"]) for study in study_names()),
+        *(
+            (["run", study, "--help"], ["--preset", "--sweep", "--seeds", "Repetitions"])
+            for study in study_names()
+        ),
         (["reproduce", "--help"], ["--page", "--only"]),
         (["report", "--help"], ["--output"]),
         (["ledger", "--help"], ["--output", "--json"]),
         (["compact", "--help"], ["--output"]),
     ],
-    ids=lambda value: " ".join(value) if value and value[0] in ("--help", "-h", "list", "run", "reproduce") else "",
+    ids=lambda value: (
+        " ".join(value)
+        if value and value[0] in ("--help", "-h", "list", "run", "reproduce")
+        else ""
+    ),
 )
 def test_every_command_helps(arguments, wanted, capsys):
     assert called(*arguments) == 0
@@ -109,15 +131,17 @@ def test_every_option_has_help(capsys):
 
 def test_help_is_quick_because_it_imports_neither_jax_nor_tyro():
     program = (
-        "import sys; from saccade.cli import main; code = main(['--help']); "
-        "print(sorted({'jax', 'tyro', 'numpy', 'xarray', 'matplotlib'} & set(sys.modules))); sys.exit(code)"
+        "import sys; from saccade.cli import main; code = main(['--help']); print(sorted({'jax',"
+        " 'tyro', 'numpy', 'xarray', 'matplotlib'} & set(sys.modules))); sys.exit(code)"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert result.stdout.startswith("usage: saccade")
     assert result.stdout.splitlines()[-1] == "[]"
 
 
-# -- mistakes -------------------------------------------------------------------------------------------------------
+# -- mistakes --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -138,33 +162,57 @@ def test_help_is_quick_because_it_imports_neither_jax_nor_tyro():
         (["run", "sen", "--rate", "nan"], "rate: got nan"),
         (["run", "sen", "--leak", "2"], "leak: got 2.0, allowed: from 0 to 1"),
         (["run", "sen", "--query", "none"], "--query: got 'none', allowed: unit, fixed, trained"),
-        (["run", "sen", "--steps", "10", "--long-steps", "5"], "long_steps: got 5, allowed: a whole number, at least 10"),
+        (
+            ["run", "sen", "--steps", "10", "--long-steps", "5"],
+            "long_steps: got 5, allowed: a whole number, at least 10",
+        ),
         (["run", "sen", "--json", "yes"], "--json: got 'yes', allowed: no value"),
-        (["run", "sen", "--precision", "float16"], "--precision: got 'float16', allowed: float32, float64"),
+        (
+            ["run", "sen", "--precision", "float16"],
+            "--precision: got 'float16', allowed: float32, float64",
+        ),
         (["run", "sen", "--preset", "wrong"], "preset: got 'wrong', allowed: quick, paper, code"),
         (["run", "sen", "--preset"], "--preset: got nothing"),
-        (["run", "sen", "--sweep", "wrong=1,2"], "sweep wrong: no such float in sen, allowed: rate, leak, embedding_std"),
+        (
+            ["run", "sen", "--sweep", "wrong=1,2"],
+            "sweep wrong: no such float in sen, allowed: rate, leak, embedding_std",
+        ),
         (["run", "sen", "--sweep", "steps=1,2"], "sweep steps: no such float"),
         (["run", "sen", "--sweep", "rate=a,b"], "--sweep: got 'rate=a,b', allowed: NAME=V1,V2"),
         (["run", "sen", "--sweep", "rate"], "--sweep: got 'rate', allowed: NAME=V1,V2"),
         (["run", "sen", "--sweep", "rate=nan"], "sweep rate: got nan, allowed: finite numbers"),
         (["run", "sen", "--sweep", "rate=1,1"], "sweep rate: got 1, 1, allowed: every value once"),
-        (["run", "sen", "--sweep", "rate=-1,1"], "rate: got -1.0, allowed: a finite number above 0"),
+        (
+            ["run", "sen", "--sweep", "rate=-1,1"],
+            "rate: got -1.0, allowed: a finite number above 0",
+        ),
         (["run", "sen", "--sweep", "rate=1", "--sweep", "rate=2"], "--sweep: got 'rate' twice"),
-        (["run", "sen_query", "--query-variances", "0.1", "0.5"], "query_variances: got (0.1, 0.5), allowed: at least three"),
+        (
+            ["run", "sen_query", "--query-variances", "0.1", "0.5"],
+            "query_variances: got (0.1, 0.5), allowed: at least three",
+        ),
         (
             ["run", "topics_optima", "--topics-per-document", "5", "--topics", "5"],
             "topics_per_document: got 5, allowed: fewer than the 5 topics",
         ),
-        (["run", "topics_optima", "--kept", "0.6", "--replaced", "0.5"], "kept + replaced: got 0.6 + 0.5, allowed: at most 1"),
+        (
+            ["run", "topics_optima", "--kept", "0.6", "--replaced", "0.5"],
+            "kept + replaced: got 0.6 + 0.5, allowed: at most 1",
+        ),
         (["run", "topics_two_stage", "--steps", "10"], "steps: got 10, allowed: at least 1000"),
-        (["run", "kernels_convergence", "--heads", "0"], "heads: got (0,), allowed: one or more whole numbers above 0"),
+        (
+            ["run", "kernels_convergence", "--heads", "0"],
+            "heads: got (0,), allowed: one or more whole numbers above 0",
+        ),
         (["run", "kernels_stationary", "--step-share", "1"], "--step-share: no such option"),
         (["reproduce", "--only", "wrong"], "study: got 'wrong'"),
         (["report"], "got no record, usage: saccade report"),
         (["ledger", "--json"], "got no record, usage: saccade ledger"),
         (["run", "ktiw_multihead", "--shared-embeddings"], "--shared-embeddings: no such option"),
-        (["run", "ktiw_multihead", "--no-shared-embeddings", "--heads", "0"], "heads: got 0, allowed: a whole number"),
+        (
+            ["run", "ktiw_multihead", "--no-shared-embeddings", "--heads", "0"],
+            "heads: got 0, allowed: a whole number",
+        ),
         (["run", "ktiw_multihead", "--sweep", "failure=0.5,0.9"], "sweep failure: cannot be swept"),
         (
             ["run", "ktiw_proxy", "--dimensions", "100", "1000"],
@@ -176,7 +224,9 @@ def test_help_is_quick_because_it_imports_neither_jax_nor_tyro():
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_wrong_option_is_one_line_and_exit_code_two(arguments, told, capsys, tmp_path, monkeypatch):
+def test_a_wrong_option_is_one_line_and_exit_code_two(
+    arguments, told, capsys, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert called(*arguments) == 2
     printed = capsys.readouterr()
@@ -188,19 +238,39 @@ def test_a_wrong_option_is_one_line_and_exit_code_two(arguments, told, capsys, t
 
 def test_a_dimension_below_the_number_of_topics_is_refused(capsys, tmp_path):
     """Fewer dimensions than topics have no orthonormal columns, one a topic."""
-    tiny = ["--seeds", "1", "--steps", "1", "--long-steps", "1", "--train-size", "8", "--dictionary-size", "8", "--topics", "3"]
+    tiny = [
+        "--seeds",
+        "1",
+        "--steps",
+        "1",
+        "--long-steps",
+        "1",
+        "--train-size",
+        "8",
+        "--dictionary-size",
+        "8",
+        "--topics",
+        "3",
+    ]
     assert called("run", "sen", *tiny, "--dimension", "2", "--output", str(tmp_path)) == 2
     assert re.search(r"saccade: dimension: got 2, allowed: [^\n]+\n$", capsys.readouterr().err)
 
 
 def test_several_values_of_one_option_can_be_listed(capsys):
     """'--query-variances 0.1 0.5 1' is what the options' own check calls allowed."""
-    assert called("run", "sen_query", "--query-variances", "0.1", "0.5", "1.0", "--preset", "wrong") == 2
+    assert (
+        called("run", "sen_query", "--query-variances", "0.1", "0.5", "1.0", "--preset", "wrong")
+        == 2
+    )
     assert "preset: got 'wrong'" in capsys.readouterr().err
     config = find_study("sen_query").config("quick")
-    _, parsed = _parsed_together(RunOptions(), config, ["--query-variances", "0.1", "0.5", "1.0"], "sen_query")
+    _, parsed = _parsed_together(
+        RunOptions(), config, ["--query-variances", "0.1", "0.5", "1.0"], "sen_query"
+    )
     assert parsed.query_variances == (0.1, 0.5, 1.0)
-    assert _parsed(ReproduceOptions(), ["--only", "sen", "sen_query"], "saccade reproduce").only == ("sen", "sen_query")
+    assert _parsed(
+        ReproduceOptions(), ["--only", "sen", "sen_query"], "saccade reproduce"
+    ).only == ("sen", "sen_query")
 
 
 @pytest.mark.parametrize("command", ["report", "ledger", "compact"])
@@ -208,7 +278,12 @@ def test_several_values_of_one_option_can_be_listed(capsys):
 def test_a_bad_file_is_one_line_and_exit_code_one(command, kind, tiny_run, tmp_path, capsys):
     whole = Path(tiny_run["record"]).read_bytes()
     path = tmp_path / "bad.nc"
-    content = {"empty": b"", "text": b"no record" * 20, "cut": whole[:-200], "edited": whole[:3000] + b"X" + whole[3001:]}
+    content = {
+        "empty": b"",
+        "text": b"no record" * 20,
+        "cut": whole[:-200],
+        "edited": whole[:3000] + b"X" + whole[3001:],
+    }
     if kind in content:
         path.write_bytes(content[kind])
     elif kind == "folder":
@@ -222,13 +297,15 @@ def test_a_bad_file_is_one_line_and_exit_code_one(command, kind, tiny_run, tmp_p
 
 def test_a_folder_that_cannot_be_written_is_one_line(tiny_run, tmp_path, capsys):
     (tmp_path / "file").write_text("in the way")
-    assert called("report", tiny_run["record"], "--output", str(tmp_path / "file" / "page.html")) == 1
+    assert (
+        called("report", tiny_run["record"], "--output", str(tmp_path / "file" / "page.html")) == 1
+    )
     assert re.fullmatch(r"saccade: [^\n]+\n", capsys.readouterr().err)
     assert called("run", "sen_convolution", *TINY, "--output", str(tmp_path / "file")) == 1
     assert re.fullmatch(r"saccade: [^\n]+\n", capsys.readouterr().err)
 
 
-# -- the commands ---------------------------------------------------------------------------------------------------
+# -- the commands ----------------------------------------------------------------------------------
 
 
 def test_list_names_every_study_in_words_and_in_json(capsys):
@@ -242,9 +319,21 @@ def test_list_names_every_study_in_words_and_in_json(capsys):
 
 
 STUDIES = (
-    "kernels_convergence", "kernels_stationary", "ktiw_copying", "ktiw_limits", "ktiw_multihead", "ktiw_proxy", "sen",
-    "sen_convolution", "sen_query", "sen_synergy", "topics_attention", "topics_optima", "topics_two_stage", "values_first",
-)  # fmt: skip
+    "kernels_convergence",
+    "kernels_stationary",
+    "ktiw_copying",
+    "ktiw_limits",
+    "ktiw_multihead",
+    "ktiw_proxy",
+    "sen",
+    "sen_convolution",
+    "sen_query",
+    "sen_synergy",
+    "topics_attention",
+    "topics_optima",
+    "topics_two_stage",
+    "values_first",
+)
 
 
 def test_list_names_the_fourteen_studies(capsys):
@@ -269,7 +358,9 @@ class _AskedError(Exception):
     ],
 )
 @pytest.mark.parametrize("command", ["run", "reproduce"])
-def test_a_study_is_trained_in_its_own_precision_unless_told(command, study, given, expected, tmp_path, monkeypatch):
+def test_a_study_is_trained_in_its_own_precision_unless_told(
+    command, study, given, expected, tmp_path, monkeypatch
+):
     asked = []
 
     def stopped(lab: Lab, *arguments, **options):
@@ -302,7 +393,9 @@ def test_a_second_run_comes_from_the_cache_and_says_the_same(tiny_run, output, c
     printed = capsys.readouterr()
     assert json.loads(printed.out) == tiny_run
     assert "from the cache" in printed.err
-    assert {path: path.stat().st_mtime_ns for path in (output / "cache").glob("*.training")} == trained
+    assert {
+        path: path.stat().st_mtime_ns for path in (output / "cache").glob("*.training")
+    } == trained
 
 
 def test_run_without_json_tells_verdict_and_folder(tiny_run, output, capsys):
@@ -344,7 +437,10 @@ def test_compact_rounds_and_is_judged_alike(tiny_run, tmp_path, capsys):
     copy = tmp_path / "small.nc"
     assert called("compact", tiny_run["record"], "-o", str(copy)) == 0
     assert str(copy) in capsys.readouterr().out
-    whole, rounded = (Record.open(Path(path)).arm("TC-CNN").trajectory["loss"].values for path in (tiny_run["record"], copy))
+    whole, rounded = (
+        Record.open(Path(path)).arm("TC-CNN").trajectory["loss"].values
+        for path in (tiny_run["record"], copy)
+    )
     assert not np.array_equal(whole, rounded)
     np.testing.assert_allclose(rounded, whole, rtol=2**-12)  # 12 binary digits, rounded to nearest
     verdicts = []
@@ -369,12 +465,35 @@ def test_compact_takes_the_folder_of_one_record_and_tells_its_size(tiny_run, tmp
 def test_reproduce_tells_what_is_not_as_expected(tiny_run, output, tmp_path, monkeypatch, capsys):
     """Two seeds decide nothing, so A-14 is not as expected, and the exit code says so."""
     names = [option.lstrip("-").replace("-", "_") for option in TINY[::2]]
-    config = sen_convolution.Config(rate=0.15, **dict(zip(names, map(int, TINY[1::2]), strict=True)))
-    monkeypatch.setattr(sen_convolution, "STUDY", dataclasses.replace(sen_convolution.STUDY, presets={"quick": config}))
+    config = sen_convolution.Config(
+        rate=0.15, **dict(zip(names, map(int, TINY[1::2]), strict=True))
+    )
+    monkeypatch.setattr(
+        sen_convolution,
+        "STUDY",
+        dataclasses.replace(sen_convolution.STUDY, presets={"quick": config}),
+    )
     page = tmp_path / "page.html"
-    assert called("reproduce", "--only", "sen_convolution", "--output", str(output), "--page", str(page)) == 1
+    assert (
+        called(
+            "reproduce", "--only", "sen_convolution", "--output", str(output), "--page", str(page)
+        )
+        == 1
+    )
     printed = capsys.readouterr()
     assert printed.err.splitlines()[-1] == "saccade: not as expected: A-14"
     assert "A-14" in page.read_text()
-    assert called("reproduce", "--only", "sen_convolution", "--output", str(output), "--page", str(page), "--json") == 1
+    assert (
+        called(
+            "reproduce",
+            "--only",
+            "sen_convolution",
+            "--output",
+            str(output),
+            "--page",
+            str(page),
+            "--json",
+        )
+        == 1
+    )
     assert "A-14" in json.dumps(json.loads(capsys.readouterr().out))

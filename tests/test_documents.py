@@ -25,9 +25,12 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 WANTED = ("README.md", "docs/tutorial.md")
 FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 OPTIONS = {
-    "list": ListOptions(), "reproduce": ReproduceOptions(), "report": ReportOptions(), "ledger": LedgerOptions(),
+    "list": ListOptions(),
+    "reproduce": ReproduceOptions(),
+    "report": ReportOptions(),
+    "ledger": LedgerOptions(),
     "compact": CompactOptions(),
-}  # fmt: skip
+}
 
 
 def blocks(path: Path, *languages: str) -> list[str]:
@@ -40,16 +43,24 @@ def blocks(path: Path, *languages: str) -> list[str]:
 
 
 def command_lines() -> list[tuple[str, str]]:
-    """(document, command) of every shell line that calls saccade or make, in blocks and in `inline code`."""
+    """(document, command) of every shell line that calls saccade or make, in blocks and in
+    `inline code`.
+    """
     lines = []
     for path in DOCUMENTS:
-        shell = "\n".join(blocks(path, "", "sh", "bash", "console", "shell", "text")).replace("\\\n", " ")
-        inline = re.findall(r"`((?:saccade|make) [^`\n]+ [^`\n]+|make [a-z]+)`", FENCE.sub("", path.read_text()))
+        shell = "\n".join(blocks(path, "", "sh", "bash", "console", "shell", "text")).replace(
+            "\\\n", " "
+        )
+        inline = re.findall(
+            r"`((?:saccade|make) [^`\n]+ [^`\n]+|make [a-z]+)`", FENCE.sub("", path.read_text())
+        )
         for line in [*shell.splitlines(), *inline]:
             command = re.sub(r"\s+#.*$", "", line.strip().removeprefix("$ ").strip())
             command = re.sub(r"^\.venv/bin/", "", command)
             for one in re.split(r"\s*(?:&&|;|\|)\s*", command):
-                if re.match(r"(saccade|make)( |$)", one) and not re.search(r"\.\.\.|…|[A-Z]{4,}|<\w", one):
+                if re.match(r"(saccade|make)( |$)", one) and not re.search(
+                    r"\.\.\.|…|[A-Z]{4,}|<\w", one
+                ):
                     lines.append((str(path.relative_to(ROOT)), one))
     return list(dict.fromkeys(lines))
 
@@ -83,15 +94,21 @@ def test_a_command_in_a_document_is_real(document, command):
         if "--help" in options:
             return
         preset = options[options.index("--preset") + 1] if "--preset" in options else "quick"
-        parsed, config = _parsed_together(RunOptions(preset=preset), study.config(preset), options, study.name)
+        parsed, config = _parsed_together(
+            RunOptions(preset=preset), study.config(preset), options, study.name
+        )
         study.swept(config, _sweeps(parsed.sweep))
         return
     assert verb in OPTIONS, f"{document}: {command}"
     flags = list(rest)
     if verb in ("report", "ledger", "compact"):
-        switches = {f"--{field.name}" for field in dataclasses.fields(OPTIONS[verb]) if field.type is bool}
+        switches = {
+            f"--{field.name}" for field in dataclasses.fields(OPTIONS[verb]) if field.type is bool
+        }
         paths = [
-            one for place, one in enumerate(rest) if not one.startswith("-") and not (place and rest[place - 1] in {"--output"})
+            one
+            for place, one in enumerate(rest)
+            if not one.startswith("-") and not (place and rest[place - 1] in {"--output"})
         ]
         assert paths, f"{document}: {command} names no record"
         flags = [one for one in rest if one not in paths or one in switches]
@@ -107,7 +124,9 @@ def test_python_in_a_document_compiles(path):
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_between_documents_lead_somewhere(path):
-    for target in re.findall(r"\]\((?!https?:|mailto:|#)([^)#\s]+)", FENCE.sub("", path.read_text())):
+    for target in re.findall(
+        r"\]\((?!https?:|mailto:|#)([^)#\s]+)", FENCE.sub("", path.read_text())
+    ):
         assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
@@ -118,9 +137,12 @@ def test_the_readmes_first_python_runs(tmp_path, monkeypatch):
     sources = blocks(readme, "python", "py")
     if not sources:
         pytest.skip("README.md has no Python yet")
-    # As it stands, but for the number of steps and the size of the data: what is tested is that it runs.
+    # As it stands, but for the number of steps and the size of the data: what is tested is that it
+    # runs.
     source = re.sub(r"\b(steps\s*=\s*)\d[\d_]*", r"\g<1>20", sources[0])
     source = re.sub(r"\b(train_size\s*=\s*|dictionary_size\s*=\s*)\d[\d_]*", r"\g<1>50", source)
-    source = re.sub(r"(optimiser|GradientDescent\([^)]*\)|Adam\([^)]*\)),\s*\d[\d_]{2,}", r"\1, 20", source)
+    source = re.sub(
+        r"(optimiser|GradientDescent\([^)]*\)|Adam\([^)]*\)),\s*\d[\d_]{2,}", r"\1, 20", source
+    )
     monkeypatch.chdir(tmp_path)
     exec(compile(source, "README.md", "exec"), {"__name__": "readme"})

@@ -60,11 +60,35 @@ if TYPE_CHECKING:
     from saccade.theory.score_and_norm import Corollary1, Theorem1
 
 __all__ = [
-    "Accuracy", "Adam", "Arm", "AtSteps", "AttentionClassifierConfig", "AttentionRegressionConfig", "Check", "Claim",
-    "ConvolutionalClassifierConfig", "Corollary1", "Every", "GradientDescent", "GradientFlow", "Lab", "Logarithmic",
-    "LongDocuments", "MarkovPairs", "OneLayerTransformerConfig", "RandomSequences", "Record", "Study", "Swept", "Theorem1",
-    "TopicDocuments", "TopicSentences", "TopicWords", "Training", "__version__",
-]  # fmt: skip
+    "Accuracy",
+    "Adam",
+    "Arm",
+    "AtSteps",
+    "AttentionClassifierConfig",
+    "AttentionRegressionConfig",
+    "Check",
+    "Claim",
+    "ConvolutionalClassifierConfig",
+    "Corollary1",
+    "Every",
+    "GradientDescent",
+    "GradientFlow",
+    "Lab",
+    "Logarithmic",
+    "LongDocuments",
+    "MarkovPairs",
+    "OneLayerTransformerConfig",
+    "RandomSequences",
+    "Record",
+    "Study",
+    "Swept",
+    "Theorem1",
+    "TopicDocuments",
+    "TopicSentences",
+    "TopicWords",
+    "Training",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:

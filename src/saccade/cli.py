@@ -1,5 +1,6 @@
-"""The command line. Thin: every command parses its options, calls the library and prints. Imports are made on use, so
-that help is quick."""
+"""The command line. Thin: every command parses its options, calls the library and prints.
+Imports are made on use, so that help is quick.
+"""
 
 import contextlib
 import dataclasses
@@ -32,11 +33,21 @@ commands:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0 done, 1 not as expected, 2 wrong options, 130 interrupted."""
-    arguments = ["--output" if one == "-o" else one for one in (sys.argv[1:] if arguments is None else arguments)]
+    """Run one command; returns the exit code: 0 done, 1 not as expected, 2 wrong options, 130
+    interrupted.
+    """
+    arguments = [
+        "--output" if one == "-o" else one
+        for one in (sys.argv[1:] if arguments is None else arguments)
+    ]
     commands: Mapping[str, Callable[[list[str]], int]] = {
-        "list": _list, "run": _run, "reproduce": _reproduce, "report": _report, "ledger": _ledger, "compact": _compact,
-    }  # fmt: skip
+        "list": _list,
+        "run": _run,
+        "reproduce": _reproduce,
+        "report": _report,
+        "ledger": _ledger,
+        "compact": _compact,
+    }
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
         return 0
@@ -50,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SaccadeError as error:
         return _complain(str(error), error.exit_code)
     except KeyboardInterrupt:
-        return _complain("stopped; finished trainings are kept, and the same command goes on from there", 130)
+        return _complain(
+            "stopped; finished trainings are kept, and the same command goes on from there", 130
+        )
     except BrokenPipeError:
         sys.stderr.close()  # whoever read us has gone; there is nobody left to tell
         return 1
@@ -63,7 +76,7 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
-# -- commands -------------------------------------------------------------------------------------------------------
+# -- commands --------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,11 +95,17 @@ def _list(arguments: list[str]) -> int:
     if options.json:
         rows = [
             {
-                "name": study.name, "title": study.title, "paper": study.paper, "presets": list(study.presets),
-                "claims": [{"id": claim.id, "statement": claim.statement, "source": claim.source} for claim in study.claims],
+                "name": study.name,
+                "title": study.title,
+                "paper": study.paper,
+                "presets": list(study.presets),
+                "claims": [
+                    {"id": claim.id, "statement": claim.statement, "source": claim.source}
+                    for claim in study.claims
+                ],
             }
             for study in studies
-        ]  # fmt: skip
+        ]
         print(json.dumps(rows, indent=2))
         return 0
     from saccade.report.terminal import print_to_terminal, study_list
@@ -102,7 +121,9 @@ class RunOptions:
     preset: str = "quick"
     """Settings to start from; the options below change single ones."""
     sweep: tuple[str, ...] = ()
-    """NAME=V1,V2,...: train the whole grid at once, over any float below; may be given several times."""
+    """NAME=V1,V2,...: train the whole grid at once, over any float below; may be given several
+    times.
+    """
     output: Path = Path("runs")
     """Folder for records, figures and the cache of trainings."""
     precision: Literal["float32", "float64"] | None = None
@@ -119,12 +140,17 @@ def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: saccade run STUDY [--preset PRESET] [--sweep NAME=V1,V2,...] [OPTIONS]\n")
         print("studies:", ", ".join(study_names()))
-        print("'saccade run STUDY --help' tells the options of a study; 'saccade list' what it is about.")
+        print(
+            "'saccade run STUDY --help' tells the options of a study; 'saccade list' what it is"
+            " about."
+        )
         return 0 if arguments else 2
     study = find_study(arguments[0])
     rest = arguments[1:]
     preset = _value_of(rest, "--preset") or RunOptions.preset
-    options, config = _parsed_together(RunOptions(preset=preset), study.config(preset), rest, study.name)
+    options, config = _parsed_together(
+        RunOptions(preset=preset), study.config(preset), rest, study.name
+    )
     preset_config = study.config(options.preset)
     sweeps = _sweeps(options.sweep)
     config = study.swept(config, sweeps)
@@ -137,7 +163,12 @@ def _run(arguments: list[str]) -> int:
             judgement.plain() | {"expected_reason": claim.expected_reason(judgement)}
             for claim, judgement in zip(study.claims, judgements, strict=True)
         ]
-        told = {"study": study.name, "preset": options.preset, "record": str(folder / "record.nc"), "claims": claims}
+        told = {
+            "study": study.name,
+            "preset": options.preset,
+            "record": str(folder / "record.nc"),
+            "claims": claims,
+        }
         print(json.dumps(told, indent=2))
         return 0
     from saccade.report.terminal import print_to_terminal, sweep_tables, verdict_table
@@ -160,7 +191,9 @@ class ReproduceOptions:
     only: tuple[str, ...] = ()
     """Names of the studies to run; all if none is given."""
     jobs: int | None = None
-    """Studies at once, each in a process of its own; by default one a core, at most four, and on an accelerator one."""
+    """Studies at once, each in a process of its own; by default one a core, at most four, and on
+    an accelerator one.
+    """
     precision: Literal["float32", "float64"] | None = None
     """Precision of training; by default the study's own."""
     fresh: bool = False
@@ -181,7 +214,11 @@ def _reproduce(arguments: list[str]) -> int:
             from saccade.report.terminal import print_to_terminal, verdict_table
 
             print_to_terminal(verdict_table(study, record, study.judge(record)))
-            print(f"{study.name}: {seconds:.0f} s; record and figures: {_quick_folder(options, study.name)}\n", flush=True)
+            print(
+                f"{study.name}: {seconds:.0f} s; record and figures:"
+                f" {_quick_folder(options, study.name)}\n",
+                flush=True,
+            )
     entries = [(study, records[study.name]) for study in studies]
     from saccade.report.ledger import ledger_rows
     from saccade.report.page import write_page
@@ -195,13 +232,20 @@ def _reproduce(arguments: list[str]) -> int:
 
         print_to_terminal(ledger_table(rows))
         print(f"the page: {options.page}")
-    surprises = [judgement.claim for study, record in entries for judgement in study.judge(record) if not judgement.as_expected]
+    surprises = [
+        judgement.claim
+        for study, record in entries
+        for judgement in study.judge(record)
+        if not judgement.as_expected
+    ]
     if surprises:
         return _complain(f"not as expected: {', '.join(surprises)}", 1)
     return 0
 
 
-def _run_quick(studies: Sequence[Any], options: ReproduceOptions) -> Iterator[tuple[Any, Any, float]]:
+def _run_quick(
+    studies: Sequence[Any], options: ReproduceOptions
+) -> Iterator[tuple[Any, Any, float]]:
     """Studies, records and seconds, in the order in which the studies end."""
     from saccade.core.record import Record
     from saccade.core.workers import run_in_processes, sensible_number
@@ -212,7 +256,16 @@ def _run_quick(studies: Sequence[Any], options: ReproduceOptions) -> Iterator[tu
         raise ConfigError(f"--jobs: got {options.jobs}, allowed: a whole number, at least 1")
     if processes == 1:
         for study in studies:
-            yield (study, *_run_study(study, study.config("quick"), "quick", _quick_folder(options, study.name), options))
+            yield (
+                study,
+                *_run_study(
+                    study,
+                    study.config("quick"),
+                    "quick",
+                    _quick_folder(options, study.name),
+                    options,
+                ),
+            )
         return
     with ProgressDisplay() as display:
         rows = [(study.name, options) for study in studies]
@@ -222,13 +275,23 @@ def _run_quick(studies: Sequence[Any], options: ReproduceOptions) -> Iterator[tu
 
 
 def _run_quick_here(name: str, options: ReproduceOptions) -> float:
-    """One study in a process of its own, which leaves its record in the study's folder; gives the seconds."""
+    """One study in a process of its own, which leaves its record in the study's folder; gives
+    the seconds.
+    """
     from saccade.core.study import find_study
     from saccade.core.workers import asked_to_stop, report
 
     study = find_study(name)
     folder = _quick_folder(options, name)
-    _, seconds = _run_study(study, study.config("quick"), "quick", folder, options, progress=report, asked_to_stop=asked_to_stop)
+    _, seconds = _run_study(
+        study,
+        study.config("quick"),
+        "quick",
+        folder,
+        options,
+        progress=report,
+        asked_to_stop=asked_to_stop,
+    )
     return seconds
 
 
@@ -284,8 +347,9 @@ def _ledger(arguments: list[str]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class CompactOptions:
-    """A smaller copy of a record, judged anew: numbers rounded to 14 binary digits (double precision: 44); refused if that changed
-    a verdict."""
+    """A smaller copy of a record, judged anew: numbers rounded to 14 binary digits (double
+    precision: 44); refused if that changed a verdict.
+    """
 
     output: Path = Path("record.nc.gz")
     """The copy to write; compressed as a whole if its name ends in .gz."""
@@ -301,24 +365,36 @@ def _compact(arguments: list[str]) -> int:
         raise ConfigError(f"record: got {len(files)} records below {paths[0]}, allowed: one")
     ((study, record),) = _opened(files)
     smaller = record.compact()
-    before, after = ({one.claim: one.verdict for one in study.judge(which)} for which in (record, smaller))
+    before, after = (
+        {one.claim: one.verdict for one in study.judge(which)} for which in (record, smaller)
+    )
     changed = [claim for claim in before if before[claim] != after[claim]]
     if changed:
-        raise FileError(f"{paths[0]}: rounding changes the verdict of {', '.join(changed)}; not written")
+        raise FileError(
+            f"{paths[0]}: rounding changes the verdict of {', '.join(changed)}; not written"
+        )
     # The claims may have changed since the run; the copy says what they say now.
     verdicts = {judgement.claim: judgement.plain() for judgement in study.judge(smaller)}
     dataclasses.replace(smaller, verdicts=verdicts).save(options.output)
-    print(f"{options.output}: {options.output.stat().st_size / 1000:.0f} kB, was {files[0].stat().st_size / 1000:.0f} kB")
+    print(
+        f"{options.output}: {options.output.stat().st_size / 1000:.0f} kB, was"
+        f" {files[0].stat().st_size / 1000:.0f} kB"
+    )
     return 0
 
 
-# -- shared by the commands -----------------------------------------------------------------------------------------
+# -- shared by the commands ------------------------------------------------------------------------
 
 
 def _run_study(
-    study: Any, config: Any, preset: str, folder: Path, options: Any, progress: Callable[[Any], None] | None = None,
+    study: Any,
+    config: Any,
+    preset: str,
+    folder: Path,
+    options: Any,
+    progress: Callable[[Any], None] | None = None,
     asked_to_stop: Callable[[], bool] | None = None,
-) -> tuple[Any, float]:  # fmt: skip
+) -> tuple[Any, float]:
     """Train, judge, save the record and draw the figures."""
     import time
 
@@ -328,7 +404,13 @@ def _run_study(
     begun = time.monotonic()
     with contextlib.nullcontext(progress) if progress is not None else ProgressDisplay() as display:
         precision = options.precision or study.precision
-        lab = Lab(options.output / "cache", precision, display, fresh=options.fresh, asked_to_stop=asked_to_stop)
+        lab = Lab(
+            options.output / "cache",
+            precision,
+            display,
+            fresh=options.fresh,
+            asked_to_stop=asked_to_stop,
+        )
         record = study.run(config, lab, preset)
     record.save(folder / "record.nc")
     _draw(study, record, folder)
@@ -343,7 +425,9 @@ def _draw(study: Any, record: Any, folder: Path) -> None:
 
 
 def _run_folder(output: Path, name: str, preset: str, config: Any, preset_config: Any) -> Path:
-    """A preset's own folder; a changed config gets another, so that no run overwrites a different one."""
+    """A preset's own folder; a changed config gets another, so that no run overwrites a
+    different one.
+    """
     if config == preset_config:
         return output / f"{name}-{preset}"
     import hashlib
@@ -362,7 +446,9 @@ def _record_files(paths: Sequence[Path]) -> list[Path]:
             raise FileError(f"cannot read {path}: no such file or folder")
         files += sorted((*path.rglob("*.nc"), *path.rglob("*.nc.gz"))) if path.is_dir() else [path]
     if not files:
-        raise FileError(f"no records (*.nc, *.nc.gz) below {', '.join(str(path) for path in paths)}")
+        raise FileError(
+            f"no records (*.nc, *.nc.gz) below {', '.join(str(path) for path in paths)}"
+        )
     return files
 
 
@@ -388,14 +474,16 @@ def _sweeps(given: Sequence[str]) -> dict[str, list[float]]:
         except ValueError:
             numbers = []
         if not numbers or not name:
-            raise ConfigError(f"--sweep: got {text!r}, allowed: NAME=V1,V2,... with numbers, e.g. rate=0.01,0.1,1")
+            raise ConfigError(
+                f"--sweep: got {text!r}, allowed: NAME=V1,V2,... with numbers, e.g. rate=0.01,0.1,1"
+            )
         if name in sweeps:
             raise ConfigError(f"--sweep: got {name!r} twice, allowed: one --sweep a name")
         sweeps[name] = numbers
     return sweeps
 
 
-# -- options: tyro makes them from the dataclasses; errors are one line ---------------------------------------------
+# -- options: tyro makes them from the dataclasses; errors are one line ----------------------------
 
 
 def _value_of(arguments: Sequence[str], option: str) -> str | None:
@@ -434,12 +522,15 @@ def _parsed(options: Any, arguments: Sequence[str], program: str) -> Any:
     return _by_tyro(type(options), options, arguments, program)
 
 
-def _parsed_together(options: Any, config: Any, arguments: Sequence[str], name: str) -> tuple[Any, Any]:
+def _parsed_together(
+    options: Any, config: Any, arguments: Sequence[str], name: str
+) -> tuple[Any, Any]:
     """Options of the run and config of the study, from one flat set of flags."""
     program = f"saccade run {name}"
     _check_options([options, config], arguments, program)
     fields: list[Any] = [
-        (part, type(value), dataclasses.field(default=value)) for part, value in (("run", options), (name, config))
+        (part, type(value), dataclasses.field(default=value))
+        for part, value in (("run", options), (name, config))
     ]
     together = dataclasses.make_dataclass("Together", fields, frozen=True)
     together.__doc__ = f"Run the study {name}. 'saccade list' tells what it is about."
@@ -454,14 +545,20 @@ def _by_tyro(kind: Any, default: Any, arguments: Sequence[str], program: str) ->
     try:
         with contextlib.redirect_stderr(error):
             return tyro.cli(
-                kind, prog=program, args=_gathered(arguments), default=default,
+                kind,
+                prog=program,
+                args=_gathered(arguments),
+                default=default,
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
-            )  # fmt: skip
+            )
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        # `_check_options` has seen to the usual mistakes; for the rest, the first line inside tyro's box.
-        told = [line.strip(" │|") for line in error.getvalue().splitlines() if line.strip(" │|─╭╮╰╯-")]
+        # `_check_options` has seen to the usual mistakes; for the rest, the first line inside
+        # tyro's box.
+        told = [
+            line.strip(" │|") for line in error.getvalue().splitlines() if line.strip(" │|─╭╮╰╯-")
+        ]
         raise ConfigError(f"{program}: {told[1] if len(told) > 1 else 'wrong options'}") from None
 
 
@@ -488,12 +585,16 @@ def _name(field: str) -> str:
 
 
 def _check_options(parts: Sequence[Any], arguments: Sequence[str], program: str) -> None:
-    """Refuse unknown options and values of the wrong kind, in one line that says what is allowed."""
+    """Refuse unknown options and values of the wrong kind, in one line that says what is
+    allowed.
+    """
     known: dict[str, Any] = {}
     for part in parts:
         hints = get_type_hints(type(part))
         for field in dataclasses.fields(part):
-            on = hints[field.name] is bool and getattr(part, field.name)  # a switch that is on can only be turned off
+            on = hints[field.name] is bool and getattr(
+                part, field.name
+            )  # a switch that is on can only be turned off
             known[_name(f"no_{field.name}" if on else field.name)] = hints[field.name]
     place = 0
     while place < len(arguments):
@@ -505,7 +606,9 @@ def _check_options(parts: Sequence[Any], arguments: Sequence[str], program: str)
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {close[0]}? " if close else ""
-            raise ConfigError(f"{name}: no such option of {program}; {hint}allowed: {', '.join(known)}")
+            raise ConfigError(
+                f"{name}: no such option of {program}; {hint}allowed: {', '.join(known)}"
+            )
         values = [attached] if equals else []
         while not equals and place < len(arguments) and not _is_option(arguments[place]):
             values.append(arguments[place])
@@ -514,29 +617,43 @@ def _check_options(parts: Sequence[Any], arguments: Sequence[str], program: str)
 
 
 def _is_option(argument: str) -> bool:
-    return argument.startswith("-") and not argument.lstrip("-")[:1].isdigit() and not argument.startswith("-.")
+    return (
+        argument.startswith("-")
+        and not argument.lstrip("-")[:1].isdigit()
+        and not argument.startswith("-.")
+    )
 
 
 def _check_values(name: str, kind: Any, values: Sequence[str]) -> None:
-    if type(None) in get_args(kind):  # an option that may be left out takes the values of what it is otherwise
+    if type(None) in get_args(
+        kind
+    ):  # an option that may be left out takes the values of what it is otherwise
         (kind,) = (one for one in get_args(kind) if one is not type(None))
     inner = get_args(kind)
     several = get_origin(kind) is tuple
     single = inner[0] if several else kind
     tests: Mapping[Any, tuple[str, Callable[[str], Any]]] = {
-        int: ("a whole number", int), float: ("a number", float), str: ("a text", str), Path: ("a path", Path),
-    }  # fmt: skip
+        int: ("a whole number", int),
+        float: ("a number", float),
+        str: ("a text", str),
+        Path: ("a path", Path),
+    }
     if kind is bool:
         if values:
             raise ConfigError(f"{name}: got {values[0]!r}, allowed: no value (it is a switch)")
         return
     if get_origin(kind) is Literal:
-        allowed, convert = ", ".join(map(str, inner)), lambda text: inner[list(map(str, inner)).index(text)]
+        allowed, convert = (
+            ", ".join(map(str, inner)),
+            lambda text: inner[list(map(str, inner)).index(text)],
+        )
     else:
         allowed, convert = tests[single]
     if not values or (len(values) > 1 and not several):
         got = repr(" ".join(values)) if values else "nothing"
-        raise ConfigError(f"{name}: got {got}, allowed: {allowed}" + (", one or more" if several else ""))
+        raise ConfigError(
+            f"{name}: got {got}, allowed: {allowed}" + (", one or more" if several else "")
+        )
     for value in values:
         try:
             convert(value)

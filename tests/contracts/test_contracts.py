@@ -36,14 +36,30 @@ from saccade.core.optimiser import AbstractStepper
 from saccade.core.study import find_study, study_names
 from saccade.core.sweep import Swept, sweepable, with_sweep
 from saccade.models.attention_classifier import AttentionClassifierConfig
-from saccade.models.attention_regression import AttentionRegressionConfig, half_squared_error, value_curvature
+from saccade.models.attention_regression import (
+    AttentionRegressionConfig,
+    half_squared_error,
+    value_curvature,
+)
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
-from saccade.models.one_layer_transformer import OneLayerTransformerConfig, squared_error, uniform_curvature
+from saccade.models.one_layer_transformer import (
+    OneLayerTransformerConfig,
+    squared_error,
+    uniform_curvature,
+)
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_entropy
 from saccade.models.tied_attention import TiedAttentionConfig, query_error
 from saccade.models.word_proxy import WordProxyConfig, summed_bag_entropy
-from saccade.probes import co_occurrence, feature_matrix, keywords, motion, performance, topic_blocks, translation
+from saccade.probes import (
+    co_occurrence,
+    feature_matrix,
+    keywords,
+    motion,
+    performance,
+    topic_blocks,
+    translation,
+)
 from saccade.probes.topic_words import Distributions
 from saccade.tasks.copying import Copying
 from saccade.tasks.keyword_sentences import KeywordSentences
@@ -76,10 +92,13 @@ def found(package: str, base: type) -> list[type]:
     for module in pkgutil.iter_modules(folder.__path__, f"saccade.{package}."):
         members = vars(importlib.import_module(module.name)).values()
         kinds += [
-            kind for kind in members
-            if inspect.isclass(kind) and issubclass(kind, base) and kind.__module__ == module.name
+            kind
+            for kind in members
+            if inspect.isclass(kind)
+            and issubclass(kind, base)
+            and kind.__module__ == module.name
             and not kind.__name__.startswith("Abstract")
-        ]  # fmt: skip
+        ]
     return kinds
 
 
@@ -87,7 +106,9 @@ def modules(*packages: str) -> list[Any]:
     names = [
         module.name
         for package in packages
-        for module in pkgutil.iter_modules(importlib.import_module(f"saccade.{package}").__path__, f"saccade.{package}.")
+        for module in pkgutil.iter_modules(
+            importlib.import_module(f"saccade.{package}").__path__, f"saccade.{package}."
+        )
     ]
     return [importlib.import_module(name) for name in names]
 
@@ -101,18 +122,45 @@ ACROSS = {f"saccade.studies.{study.name}" for study in STUDIES if len(in_short(s
 """Modules of studies that set the models of several papers side by side."""
 
 SMALL: dict[type, dict[str, Any]] = {
-    TopicSentences: {"topics": 2, "words_per_topic": 2, "filler_size": 3, "dictionary_size": 6, "train_size": 16, "test_size": 5},
+    TopicSentences: {
+        "topics": 2,
+        "words_per_topic": 2,
+        "filler_size": 3,
+        "dictionary_size": 6,
+        "train_size": 16,
+        "test_size": 5,
+    },
     MarkovPairs: {"dictionary_size": 9, "sentence_size": 4, "train_size": 16, "test_size": 5},
     TopicDocuments: {
-        "topics": 3, "words_per_topic": 2, "topics_per_document": 2, "shortest": 3, "longest": 7, "train_size": 16, "test_size": 5,
+        "topics": 3,
+        "words_per_topic": 2,
+        "topics_per_document": 2,
+        "shortest": 3,
+        "longest": 7,
+        "train_size": 16,
+        "test_size": 5,
     },
     LongDocuments: {"topics": 3, "words_per_topic": 2, "topics_per_document": 2.0},
     LongDocumentQueries: {"topics": 3.0, "words_per_topic": 2.0, "topics_per_document": 2.0},
-    RandomSequences: {"train_size": 5, "test_size": 2, "positions": 3, "width": 4, "dimension": 3.0, "outputs": 2},
-    Copying: {"length": 3, "words": 4.0, "groups": 2, "largest": 5, "train_size": 16, "test_size": 5},
+    RandomSequences: {
+        "train_size": 5,
+        "test_size": 2,
+        "positions": 3,
+        "width": 4,
+        "dimension": 3.0,
+        "outputs": 2,
+    },
+    Copying: {
+        "length": 3,
+        "words": 4.0,
+        "groups": 2,
+        "largest": 5,
+        "train_size": 16,
+        "test_size": 5,
+    },
     KeywordSentences: {"length": 5, "words": 4, "train_size": 16, "test_size": 5},
     LexiconSentences: {"words": 4, "shortest": 2, "longest": 5, "train_size": 16, "test_size": 5},
-}  # fmt: skip
+}
 """Sizes for which a test is quick; a task without an entry is tested as it comes."""
 
 EXACT = (LongDocuments, LongDocumentQueries)
@@ -137,7 +185,9 @@ MODEL_ARGUMENTS: dict[type, dict[str, Any]] = {
     RecurrentClassifierConfig: {"hidden": 3, "features": 4, "score_size": 5, "directions": "both"},
     WordProxyConfig: {"dimension": 4},
 }
-"""What a model config cannot be made without, would show nothing or be slow without; else it is tested as it comes."""
+"""What a model config cannot be made without, would show nothing or be slow without; else it is
+tested as it comes.
+"""
 
 OUTPUTS: dict[type, Any] = {
     AttentionClassifierConfig: lambda task: (task.labels,),
@@ -225,7 +275,10 @@ def sizes(batch: Any) -> set[int]:
 
 
 def same(first: Any, second: Any) -> bool:
-    return all(np.array_equal(*leaves) for leaves in zip(*map(jax.tree.leaves, (first, second)), strict=True))
+    return all(
+        np.array_equal(*leaves)
+        for leaves in zip(*map(jax.tree.leaves, (first, second)), strict=True)
+    )
 
 
 def in_a_hurry(function: Any) -> Any:
@@ -238,7 +291,9 @@ def in_a_hurry(function: Any) -> Any:
 def built(kind: type) -> tuple[Any, Any]:
     """A model of that kind and some examples for it."""
     config, task = small_model(kind)
-    return in_a_hurry(lambda key: (config.build(task, key), task.sample(key, SIZE)))(jax.random.key(0))
+    return in_a_hurry(lambda key: (config.build(task, key), task.sample(key, SIZE)))(
+        jax.random.key(0)
+    )
 
 
 called = in_a_hurry(lambda model, batch: model(batch))
@@ -254,7 +309,11 @@ def helped(kind: type) -> None:
     body = tree.body[0].body  # pyright: ignore[reportAttributeAccessIssue]
     fields = {field.name for field in dataclasses.fields(kind)}
     for place, node in enumerate(body):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id in fields:
+        if (
+            isinstance(node, ast.AnnAssign)
+            and isinstance(node.target, ast.Name)
+            and node.target.id in fields
+        ):
             following = body[place + 1] if place + 1 < len(body) else None
             told = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
             assert told, f"{kind.__name__}.{node.target.id} has no help"
@@ -268,7 +327,9 @@ def test_something_of_every_kind_is_found():
 
 
 @pytest.mark.parametrize(
-    "module", modules("tasks", "models", "probes", "theory", "studies"), ids=lambda module: module.__name__.removeprefix("saccade.")
+    "module",
+    modules("tasks", "models", "probes", "theory", "studies"),
+    ids=lambda module: module.__name__.removeprefix("saccade."),
 )
 def test_a_module_says_what_it_is(module):
     assert module.__doc__
@@ -276,10 +337,12 @@ def test_a_module_says_what_it_is(module):
     if module.__name__ in ACROSS:
         assert len(in_short(module.__doc__)) > 1, "the docstring does not name the papers"
     elif module.__name__.startswith(("saccade.theory.", "saccade.studies.", "saccade.tasks.")):
-        assert any(re.search(paper, module.__doc__) for paper in PAPERS.values()), "the docstring names no paper"
+        assert any(re.search(paper, module.__doc__) for paper in PAPERS.values()), (
+            "the docstring names no paper"
+        )
 
 
-# -- tasks ----------------------------------------------------------------------------------------------------------
+# -- tasks -----------------------------------------------------------------------------------------
 
 
 @named(TASKS)
@@ -287,7 +350,9 @@ def test_a_task_is_a_frozen_config_with_help(kind):
     with pytest.raises(dataclasses.FrozenInstanceError):
         small_task(kind).train_size = 3
     helped(kind)
-    assert re.search(r"^ {4}\[", importlib.import_module(kind.__module__).__doc__ or "", re.MULTILINE), "no example is drawn"
+    assert re.search(
+        r"^ {4}\[", importlib.import_module(kind.__module__).__doc__ or "", re.MULTILINE
+    ), "no example is drawn"
 
 
 @functools.cache
@@ -309,7 +374,9 @@ def test_a_task_draws_what_its_key_says(kind):
     assert same(batch, again)
     assert same(batch, other) == (kind in EXACT)
     assert sizes(batch) == {task.train_size}, "the examples do not come first"
-    assert {leaf.dtype for leaf in jax.tree.leaves(batch)} <= {jnp.dtype(name) for name in ("int32", "float32", "bool")}
+    assert {leaf.dtype for leaf in jax.tree.leaves(batch)} <= {
+        jnp.dtype(name) for name in ("int32", "float32", "bool")
+    }
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(batch))
 
 
@@ -356,7 +423,9 @@ def test_words_labels_and_mask_fit_each_other(kind):
     else:  # one label a position
         assert batch.labels.shape == batch.words.shape == batch.selected.shape
         assert batch.labels.max() < task.vocabulary_size
-        assert np.array_equal(batch.words[~batch.selected], batch.labels[~batch.selected]), "only selected words are changed"
+        assert np.array_equal(batch.words[~batch.selected], batch.labels[~batch.selected]), (
+            "only selected words are changed"
+        )
         assert batch.mask is None or not np.any(batch.selected & ~batch.mask), "padding is selected"
         assert len(task.topic_of_id) == task.vocabulary_size
         assert set(task.topic_of_id) == {-1, *range(task.topics)}
@@ -376,16 +445,21 @@ def test_pairs_hold_words_their_translations_and_where_they_come_from(kind):
         assert np.all(words[:, 0] >= FIRST_WORD), "a sentence has no word"
         assert not np.any(words == START), "a decoder's first input is no word"
         assert np.array_equal(mask, places < many[:, None]), "padding comes last"
-        assert np.array_equal((words == END) & mask, places == many[:, None] - 1), "every sentence ends, and once"
+        assert np.array_equal((words == END) & mask, places == many[:, None] - 1), (
+            "every sentence ends, and once"
+        )
         assert np.all(words[~mask] == END)
-    # Every target word comes from a source word of its pair, every source word from one target word, and the end from the end.
+    # Every target word comes from a source word of its pair, every source word from one target
+    # word, and the end from the end.
     order = np.where(batch.target_mask, batch.aligned, places)
     assert np.array_equal(np.sort(order, axis=1), np.tile(places, (task.train_size, 1)))
     come_from = np.take_along_axis(np.asarray(batch.source), np.asarray(batch.aligned), axis=1)
     assert np.array_equal(come_from == END, np.asarray(batch.target) == END)
     # One word always has one translation, and no other word has it.
     pairs = set(zip(come_from.ravel().tolist(), np.ravel(batch.target).tolist(), strict=True))
-    assert len(pairs) == len({source for source, _ in pairs}) == len({target for _, target in pairs})
+    assert (
+        len(pairs) == len({source for source, _ in pairs}) == len({target for _, target in pairs})
+    )
 
 
 @named([kind for kind in TASKS if hasattr(kind, "topic_of_id")])
@@ -406,7 +480,7 @@ def test_a_task_describes_itself_and_its_floats_can_be_swept(kind):
         assert isinstance(at_path(with_sweep(task, path, [at_path(task, path)]), path), Swept)
 
 
-# -- models ---------------------------------------------------------------------------------------------------------
+# -- models ----------------------------------------------------------------------------------------
 
 
 @named(MODELS)
@@ -420,19 +494,37 @@ def test_a_model_config_is_frozen_with_help_and_its_floats_can_be_swept(kind):
     assert sweepable(config) == floats_of(kind)
 
 
-STEPPERS = [kind for kind in vars(optimiser).values() if inspect.isclass(kind) and issubclass(kind, AbstractStepper)]
+STEPPERS = [
+    kind
+    for kind in vars(optimiser).values()
+    if inspect.isclass(kind) and issubclass(kind, AbstractStepper)
+]
 FUNCTIONS = [
-    (kind, field.name) for kind in (*MODELS, *STEPPERS) for field in dataclasses.fields(kind) if "Callable" in str(field.type)
+    (kind, field.name)
+    for kind in (*MODELS, *STEPPERS)
+    for field in dataclasses.fields(kind)
+    if "Callable" in str(field.type)
 ]
 """Fields of configs that hold a function."""
 
 
-@pytest.mark.parametrize(("kind", "field"), FUNCTIONS, ids=lambda value: value if isinstance(value, str) else value.__name__)
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    FUNCTIONS,
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
 def test_a_function_in_a_config_is_told_apart_from_another(kind, field):
     """Equal descriptions mean equal digests: the cache would answer one with the other."""
     arguments = MODEL_ARGUMENTS.get(kind, {})
-    functions = (least_norm_values, decayed_values) if field == "values" else (value_curvature, uniform_curvature)
-    described = [json.loads(json.dumps(describe(kind(**arguments | {field: function})))) for function in functions]
+    functions = (
+        (least_norm_values, decayed_values)
+        if field == "values"
+        else (value_curvature, uniform_curvature)
+    )
+    described = [
+        json.loads(json.dumps(describe(kind(**arguments | {field: function}))))
+        for function in functions
+    ]
     for function, plain in zip(functions, described, strict=True):
         assert plain[field] == {"function": f"{function.__module__}.{function.__name__}"}
     assert described[0] != described[1]
@@ -468,7 +560,9 @@ def test_a_model_learns_from_its_loss_and_its_penalty_is_a_number(kind):
     model, batch = built(kind)
     loss = LOSS_OF.get(kind, cross_entropy)
     moving, still = eqx.partition(model, model.trainable())
-    value, gradient = in_a_hurry(jax.value_and_grad(lambda part: loss(eqx.combine(part, still), batch)))(moving)
+    value, gradient = in_a_hurry(
+        jax.value_and_grad(lambda part: loss(eqx.combine(part, still), batch))
+    )(moving)
     leaves = jax.tree.leaves(gradient)
     assert np.isfinite(value)
     assert all(np.all(np.isfinite(leaf)) for leaf in leaves)
@@ -498,13 +592,14 @@ def test_a_model_gives_padding_no_attention(kind):
     for mask in (last,) if full else (last, known):
         attention = np.asarray(called(model, dataclasses.replace(batch, **{name: mask})).attention)
         np.testing.assert_allclose(attention.sum(axis=-1), 1, rtol=1e-6)  # float32
-        # An item of several words (a pair, of which there is one fewer) is padding where its last word is.
+        # An item of several words (a pair, of which there is one fewer) is padding where its last
+        # word is.
         items = np.asarray(mask)[:, -attention.shape[-1] :]
         assert not items.all()
         assert np.all(np.moveaxis(attention, -1, 1)[~items] == 0)
 
 
-# -- probes ---------------------------------------------------------------------------------------------------------
+# -- probes ----------------------------------------------------------------------------------------
 
 
 PROBE_ARGUMENTS: dict[type, dict[str, Any]] = {
@@ -523,7 +618,9 @@ def no_word(batch: SentencePairs) -> Any:
 
 
 GAPS: dict[type, Any] = {translation.PositionTables: no_word}
-"""Probes that record tables of single examples, and where these have nothing to tell: NaN there, and nowhere else."""
+"""Probes that record tables of single examples, and where these have nothing to tell: NaN there,
+and nowhere else.
+"""
 
 
 def small_probe(kind: type) -> Any:
@@ -541,7 +638,14 @@ FITTING = [(probe, model) for probe in PROBES for model in models_of(probe)]
 def moment_parts(kind: type) -> tuple[Any, ...]:
     config, task = small_model(kind)
     model, batch = built(kind)
-    return task, model, batch, batch, LOSS_OF.get(kind, cross_entropy), functools.partial(config.build, task, jax.random.key(0))
+    return (
+        task,
+        model,
+        batch,
+        batch,
+        LOSS_OF.get(kind, cross_entropy),
+        functools.partial(config.build, task, jax.random.key(0)),
+    )
 
 
 @functools.cache
@@ -549,7 +653,9 @@ def measured(kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
     """What every probe that fits a model gives, by its name, measured twice."""
     task, model, *rest = moment_parts(kind)
     probes = [small_probe(probe) for probe, fits in FITTING if fits is kind]
-    measure = in_a_hurry(lambda model: {type(probe).__name__: probe(Moment(task, model, *rest)) for probe in probes})
+    measure = in_a_hurry(
+        lambda model: {type(probe).__name__: probe(Moment(task, model, *rest)) for probe in probes}
+    )
     return measure(model), measure(model)
 
 
@@ -560,23 +666,35 @@ def test_a_probe_measures_what_it_declares_and_nothing_else(kind, model):
     probe = small_probe(kind)
     task, _, batch, *_ = moment_parts(model)
     coordinates = {dim: len(values) for dim, values in probe.coordinates(task).values()}
-    if isinstance(batch, SentencePairs):  # the dims of a batch need no coordinates: places are counted
+    if isinstance(
+        batch, SentencePairs
+    ):  # the dims of a batch need no coordinates: places are counted
         coordinates = (
-            dict(zip(("pair", "source"), batch.source.shape, strict=True)) | {"target": batch.target.shape[1]} | coordinates
+            dict(zip(("pair", "source"), batch.source.shape, strict=True))
+            | {"target": batch.target.shape[1]}
+            | coordinates
         )
     gaps = GAPS[kind](batch) if kind in GAPS else False
     for name, variable in kind.variables.items():
         assert len(variable.description) > 5
         assert variable.description == variable.description.strip()
         assert first[name].shape == tuple(coordinates[dim] for dim in variable.dims), name
-        assert np.array_equal(first[name], second[name], equal_nan=kind in GAPS), f"{name} is not a pure function of the moment"
-        assert jnp.issubdtype(first[name].dtype, jnp.integer if kind in WHOLE_NUMBERS else jnp.floating)
-        assert np.array_equal(np.isfinite(first[name]), np.broadcast_to(~np.asarray(gaps), first[name].shape)), name
+        assert np.array_equal(first[name], second[name], equal_nan=kind in GAPS), (
+            f"{name} is not a pure function of the moment"
+        )
+        assert jnp.issubdtype(
+            first[name].dtype, jnp.integer if kind in WHOLE_NUMBERS else jnp.floating
+        )
+        assert np.array_equal(
+            np.isfinite(first[name]), np.broadcast_to(~np.asarray(gaps), first[name].shape)
+        ), name
     json.dumps(describe(probe))
 
 
 ALIKE = {"test_accuracy": {performance.Accuracy, translation.TokenAccuracy}}
-"""Names of what several probes measure, each on its own kind of examples: no training could have two of them."""
+"""Names of what several probes measure, each on its own kind of examples: no training could have
+two of them.
+"""
 
 
 def test_no_two_probes_call_different_things_by_one_name():
@@ -592,13 +710,16 @@ def test_no_two_probes_call_different_things_by_one_name():
     assert not set(owners) & set(ALWAYS)
 
 
-# -- theories -------------------------------------------------------------------------------------------------------
+# -- theories --------------------------------------------------------------------------------------
 
 
 @named(THEORIES)
 def test_a_theory_states_itself_and_predicts_what_probes_measure(kind):
     assert kind.statement
-    places = r"Lu 2021, (theorem|lemma|corollary) \d|Li 2023, (stage|main result) \d|Song 2024, theorem \d"
+    places = (
+        r"Lu 2021, (theorem|lemma|corollary) \d|Li 2023, (stage|main result) \d|Song 2024,"
+        r" theorem \d"
+    )
     assert re.search(places, kind.source)
     measured = {name for probe in PROBES for name in probe.variables} | set(ALWAYS)
     assert kind.predicts
@@ -606,14 +727,16 @@ def test_a_theory_states_itself_and_predicts_what_probes_measure(kind):
     assert kind.__doc__
 
 
-@pytest.mark.parametrize("module", modules("theory"), ids=lambda module: module.__name__.removeprefix("saccade.theory."))
+@pytest.mark.parametrize(
+    "module", modules("theory"), ids=lambda module: module.__name__.removeprefix("saccade.theory.")
+)
 def test_a_theory_is_told_with_its_limits(module):
     """Whether it predicts what probes measure, or is functions alone."""
     for part in ("Statement.", "Limits."):
         assert part in (module.__doc__ or ""), f"the module's docstring lacks its {part}"
 
 
-# -- studies --------------------------------------------------------------------------------------------------------
+# -- studies ---------------------------------------------------------------------------------------
 
 
 each_study = pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
@@ -635,7 +758,10 @@ def test_a_study_is_whole(study):
     helped(module.Config)
     for preset in study.presets.values():
         assert isinstance(preset, module.Config)
-        assert json.loads(json.dumps(describe(preset)))["class"] == f"saccade.studies.{study.name}.Config"
+        assert (
+            json.loads(json.dumps(describe(preset)))["class"]
+            == f"saccade.studies.{study.name}.Config"
+        )
 
 
 NOT_DRAWN = {"counter_example"}
@@ -656,7 +782,9 @@ def test_a_study_claims_with_source_bounds_and_reasons(study):
         for check in claim.checks:
             assert check.quantity
             assert check.seeds >= (1 if set(check.arms) <= NOT_DRAWN else 3), claim.id
-            assert check.arms, f"{claim.id}: {check.quantity} names no arm, so that a diverged seed would count"
+            assert check.arms, (
+                f"{claim.id}: {check.quantity} names no arm, so that a diverged seed would count"
+            )
         assert len({check.quantity for check in claim.checks}) == len(claim.checks)
 
 
@@ -664,7 +792,9 @@ def test_a_study_claims_with_source_bounds_and_reasons(study):
 def test_a_study_tells_where_it_differs_from_paper_and_code(study):
     assert study.divergences
     for divergence in study.divergences:
-        assert all(getattr(divergence, field.name).strip() for field in dataclasses.fields(divergence))
+        assert all(
+            getattr(divergence, field.name).strip() for field in dataclasses.fields(divergence)
+        )
 
 
 @each_study
@@ -677,12 +807,18 @@ def test_quick_asks_for_enough_seeds_to_judge(study):
 
 
 @pytest.mark.parametrize(
-    ("letter", "last", "paper"), [("A", 14, "Lu 2021"), ("B", 12, "Li 2023"), ("C", 11, "Snell 2021"), ("D", 8, "Song 2024")]
+    ("letter", "last", "paper"),
+    [("A", 14, "Lu 2021"), ("B", 12, "Li 2023"), ("C", 11, "Snell 2021"), ("D", 8, "Song 2024")],
 )
 def test_every_claim_of_a_paper_is_there_once(letter, last, paper):
     ids = [claim.id for study in STUDIES for claim in study.claims]
     assert len(set(ids)) == len(ids)
     assert {f"{letter}-{number}" for number in range(1, last + 1)} <= set(ids)
-    owners = {study.paper for study in STUDIES for claim in study.claims if claim.id.startswith(f"{letter}-")}
+    owners = {
+        study.paper
+        for study in STUDIES
+        for claim in study.claims
+        if claim.id.startswith(f"{letter}-")
+    }
     assert len(owners) == 1, "claims of one letter are about one paper"
     assert re.search(PAPERS[paper], owners.pop())

@@ -1,4 +1,5 @@
-"""A training that takes a second or two and writes its state all the time: run as a script to be killed.
+"""A training that takes a second or two and writes its state all the time: run as a script to be
+killed.
 
     python long_training.py FOLDER
 
@@ -20,15 +21,25 @@ from saccade.core.optimiser import Adam
 from saccade.core.schedule import Every
 
 STEPS = 4000
-"""A dispatch ends after 32 recorded steps at the latest, so this makes 25 of them or more on any machine."""
+"""A dispatch ends after 32 recorded steps at the latest, so this makes 25 of them or more on any
+machine.
+"""
 
 
 def train(lab: Lab) -> Training:
     """Minibatches and Adam, so that order and optimiser state must survive too."""
     return lab.train(
-        TASK, WordTableConfig(), Adam(0.01), STEPS, (Table(),), snapshots=(Table(),), record=Every(5), seeds=4, batch_size=8,
+        TASK,
+        WordTableConfig(),
+        Adam(0.01),
+        STEPS,
+        (Table(),),
+        snapshots=(Table(),),
+        record=Every(5),
+        seeds=4,
+        batch_size=8,
         name="long training",
-    )  # fmt: skip
+    )
 
 
 def numbers(training: Training) -> str:
@@ -55,7 +66,8 @@ def main() -> int:
     except SaccadeError as error:
         print(error)
         return error.exit_code
-    # A finished training leaves nothing to do: the same call with the same lab is answered from the cache.
+    # A finished training leaves nothing to do: the same call with the same lab is answered from the
+    # cache.
     print(numbers(train(dataclasses.replace(lab, progress=None))))
     return 0
 

@@ -1,4 +1,6 @@
-"""The checker behind jaxtyping's import hook: beartype, on the functions whose annotations speak of arrays."""
+"""The checker behind jaxtyping's import hook: beartype, on the functions whose annotations speak
+of arrays.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -8,7 +10,9 @@ from beartype import BeartypeConf, beartype
 from jaxtyping import AbstractArray
 
 FILLED_ON_THE_HOST = ("Batch.__init__", "Members.__init__", "SparseSum.__init__")
-"""Annotated for compiled code, but also built from NumPy arrays, which are moved to the devices later."""
+"""Annotated for compiled code, but also built from NumPy arrays, which are moved to the devices
+later.
+"""
 
 _CONFIGURATION = BeartypeConf(is_pep484_tower=True)
 
@@ -16,10 +20,13 @@ _CONFIGURATION = BeartypeConf(is_pep484_tower=True)
 def checked(function: Any) -> Any:
     """Check arguments and results of a function of arrays.
 
-    Other functions are left alone: what a user hands to a config is for the config to refuse, in its own words.
+    Other functions are left alone: what a user hands to a config is for the config to refuse, in
+    its own words.
     """
     hints = inspect.get_annotations(function).values()
-    if function.__qualname__ in FILLED_ON_THE_HOST or not any(_speaks_of_arrays(hint) for hint in hints):
+    if function.__qualname__ in FILLED_ON_THE_HOST or not any(
+        _speaks_of_arrays(hint) for hint in hints
+    ):
         return function
     return beartype(conf=_CONFIGURATION)(function)
 

@@ -18,16 +18,24 @@ from saccade.core.statistics import bootstrap_interval, fisher_test, over_all_se
 
 
 def record_of(
-    values: np.ndarray | Sequence[float], diverged: Sequence[int] = (), sweeps: dict[str, list[float]] | None = None, **more: Arm
+    values: np.ndarray | Sequence[float],
+    diverged: Sequence[int] = (),
+    sweeps: dict[str, list[float]] | None = None,
+    **more: Arm,
 ) -> Record:
-    """A record whose arm `main` has one `error` a (sweeps and) seed; `diverged` are places of seeds."""
+    """A record whose arm `main` has one `error` a (sweeps and) seed; `diverged` are places of
+    seeds.
+    """
     sweeps = sweeps or {}
     array = np.asarray(values, dtype=float)
     dims = (*sweeps, "seed")
     diverged_at = np.full(array.shape, -1)
     diverged_at[..., list(diverged)] = 40
     trajectory = xr.Dataset(
-        {"error": ((*dims, "step"), np.stack([array + 9, array], axis=-1)), "diverged_at": (dims, diverged_at)},
+        {
+            "error": ((*dims, "step"), np.stack([array + 9, array], axis=-1)),
+            "diverged_at": (dims, diverged_at),
+        },
         coords={"seed": np.arange(array.shape[-1]), "step": [0, 10], **sweeps},
     )
     arms = {"main": Arm(trajectory, xr.Dataset(), xr.Dataset()), **more}
@@ -44,14 +52,16 @@ def check(comparison: str = "<=", bound: float = 1.0, **options) -> Check:
 
 
 def claim(*checks: Check, **options) -> Claim:
-    return Claim("A-1", "The error is small", "Lu 2021, figure 1", checks, "the paper's figure", **options)
+    return Claim(
+        "A-1", "The error is small", "Lu 2021, figure 1", checks, "the paper's figure", **options
+    )
 
 
 def judge(record: Record, *checks: Check) -> Judgement:
     return claim(*checks).judge(record)
 
 
-# -- every seed -----------------------------------------------------------------------------------------------------
+# -- every seed ------------------------------------------------------------------------------------
 
 
 def test_every_seed_holds_if_all_keep_the_bound():
@@ -74,7 +84,7 @@ def test_every_seed_fails_if_one_diverged_even_where_the_rest_keeps_the_bound():
     assert judgement.findings[0].seeds == 3
 
 
-# -- mean -----------------------------------------------------------------------------------------------------------
+# -- mean ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -131,7 +141,9 @@ def test_no_verdict_but_undetermined_or_fails_without_enough_whole_seeds(
 ):
     lost = [place for place in diverged if place < len(values)]
     judgement = judge(record_of(values, lost), check(bound=bound, every_seed=every_seed))
-    numbers = [value for place, value in enumerate(values) if place not in lost and not math.isnan(value)]
+    numbers = [
+        value for place, value in enumerate(values) if place not in lost and not math.isnan(value)
+    ]
     assert judgement.findings[0].seeds == len(numbers)
     if lost or len(numbers) < 3:
         assert judgement.verdict != "holds"
@@ -139,7 +151,7 @@ def test_no_verdict_but_undetermined_or_fails_without_enough_whole_seeds(
     json.dumps(judgement.plain(), allow_nan=False)
 
 
-# -- premises and missing seeds -------------------------------------------------------------------------------------
+# -- premises and missing seeds --------------------------------------------------------------------
 
 
 def test_seed_without_its_premise_is_left_out_and_counted():
@@ -174,7 +186,9 @@ def test_too_few_seeds_are_undetermined(every_seed: bool):
 
 
 def test_one_broken_seed_is_enough_to_fail_an_every_seed_check():
-    """Both rules speak here (too few seeds; one seed breaks the bound): no further seed could mend it."""
+    """Both rules speak here (too few seeds; one seed breaks the bound): no further seed could
+    mend it.
+    """
     assert judge(record_of([0.1, 1.2]), check(every_seed=True)).verdict == "fails"
 
 
@@ -197,7 +211,10 @@ def test_missing_arm_is_undetermined():
     judgement = judge(record_of([0.1, 0.2, 0.3]), check(arms=("main", "frozen")))
     assert judgement.verdict == "undetermined"
     assert judgement.reason == "premise not met: arm frozen was not run"
-    told = judge(record_of([0.1, 0.2, 0.3]), check(arms=("main", "frozen"), missing=lambda record: f"{record.seeds} were enough"))
+    told = judge(
+        record_of([0.1, 0.2, 0.3]),
+        check(arms=("main", "frozen"), missing=lambda record: f"{record.seeds} were enough"),
+    )
     assert told.reason == "premise not met: arm frozen was not run: 3 were enough"
     assert judgement.findings == ()
 
@@ -211,7 +228,7 @@ def test_unmet_premise_is_undetermined_with_its_reason():
     assert judgement.reason == "premise not met: example was too short"
 
 
-# -- rates, and numbers that are compared themselves ------------------------------------------------------------------
+# -- rates, and numbers that are compared themselves -----------------------------------------------
 
 
 def successes(count: int, trials: int) -> Record:
@@ -221,7 +238,8 @@ def successes(count: int, trials: int) -> Record:
 @pytest.mark.parametrize(
     ("count", "trials", "low", "high"),
     [
-        # Closed form at the ends: a rate r gives no failure in n trials with chance r^n, which is 0.025 at the bound.
+        # Closed form at the ends: a rate r gives no failure in n trials with chance r^n, which is
+        # 0.025 at the bound.
         (20, 20, 0.025 ** (1 / 20), 1.0),
         (0, 20, 0.0, 1 - 0.025 ** (1 / 20)),
         (1, 1, 0.025, 1.0),
@@ -254,16 +272,21 @@ def test_rate_has_its_exact_interval(count: int, trials: int, low: float, high: 
 )
 def test_rate_is_judged_by_its_interval_or_by_value(
     count: int, comparison: str, bound: float, by_interval: str, by_value: str
-):  # fmt: skip
+):
     record = successes(count, 20)
     assert judge(record, check(comparison, bound, rate=True)).verdict == by_interval
     assert judge(record, check(comparison, bound, rate=True, by_value=True)).verdict == by_value
 
 
 def test_rate_of_one_seed_has_an_interval_too():
-    """Other numbers of one seed have none and are compared themselves; one success proves no rate."""
+    """Other numbers of one seed have none and are compared themselves; one success proves no
+    rate.
+    """
     assert judge(successes(1, 1), check(">=", 0.95, rate=True, seeds=1)).verdict == "undetermined"
-    assert judge(successes(1, 1), check(">=", 0.95, rate=True, seeds=1, by_value=True)).verdict == "holds"
+    assert (
+        judge(successes(1, 1), check(">=", 0.95, rate=True, seeds=1, by_value=True)).verdict
+        == "holds"
+    )
     assert judge(successes(1, 1), check(">=", 0.95, seeds=1)).verdict == "holds"
     assert judge(successes(1, 1), check(">=", 0.02, rate=True, seeds=1)).verdict == "holds"
 
@@ -273,7 +296,9 @@ def test_mean_by_value_is_compared_without_its_interval_which_is_told(bound: flo
     values = [0.1, 0.2, 0.3, 3.0]
     judgement = judge(record_of(values), check(bound=bound, by_value=True))
     assert judgement.verdict == verdict
-    assert (judgement.findings[0].low, judgement.findings[0].high) == bootstrap_interval(np.asarray(values))
+    assert (judgement.findings[0].low, judgement.findings[0].high) == bootstrap_interval(
+        np.asarray(values)
+    )
     assert judge(record_of(values), check(bound=bound)).verdict == "undetermined"
 
 
@@ -290,7 +315,7 @@ def test_by_value_is_no_way_round_the_other_rules(rate: bool):
     assert judge(record_of([math.nan] * 4), number).verdict == "undetermined"
 
 
-# -- pooled ---------------------------------------------------------------------------------------------------------
+# -- pooled ----------------------------------------------------------------------------------------
 
 
 def median(values: np.ndarray) -> float:
@@ -316,7 +341,9 @@ TIMES = [*np.linspace(8, 12, 20)]
         (">", 12, "fails", "fails"),
     ],
 )
-def test_pooled_number_is_judged_by_its_interval_or_by_value(comparison: str, bound: float, by_interval: str, by_value: str):
+def test_pooled_number_is_judged_by_its_interval_or_by_value(
+    comparison: str, bound: float, by_interval: str, by_value: str
+):
     judgement = judge(record_of(TIMES), pooled(comparison=comparison, bound=bound))
     finding = judgement.findings[0]
     assert judgement.verdict == by_interval
@@ -324,12 +351,19 @@ def test_pooled_number_is_judged_by_its_interval_or_by_value(comparison: str, bo
     assert (finding.value, finding.seeds) == (pytest.approx(10), 20)
     assert 8 < finding.low < 9.9
     assert 10.1 < finding.high < 12
-    assert judge(record_of(TIMES), pooled(comparison=comparison, bound=bound, by_value=True)).verdict == by_value
+    assert (
+        judge(record_of(TIMES), pooled(comparison=comparison, bound=bound, by_value=True)).verdict
+        == by_value
+    )
 
 
-@pytest.mark.parametrize(("never", "verdict"), [(1, "holds"), (9, "undetermined"), (19, "fails"), (20, "fails")])
+@pytest.mark.parametrize(
+    ("never", "verdict"), [(1, "holds"), (9, "undetermined"), (19, "fails"), (20, "fails")]
+)
 def test_seeds_that_never_got_there_count_in_a_pooled_number(never: int, verdict: str):
-    """Of 20 seeds: one does not move a median to infinity, nine may (its interval ends there), most do."""
+    """Of 20 seeds: one does not move a median to infinity, nine may (its interval ends there),
+    most do.
+    """
     judgement = judge(record_of(TIMES[never:] + [math.inf] * never), pooled(bound=13.0))
     finding = judgement.findings[0]
     assert judgement.verdict == verdict
@@ -369,14 +403,20 @@ def test_pooled_number_of_too_few_seeds_is_undetermined(by_value: bool):
     judgement = judge(record_of(TIMES), pooled(bound=13.0, seeds=21, by_value=by_value))
     assert judgement.verdict == "undetermined"
     assert judgement.reason == "error: 20 seeds, 21 needed"
-    assert judge(record_of(TIMES), pooled(bound=13.0, seeds=20, by_value=by_value)).verdict == "holds"
+    assert (
+        judge(record_of(TIMES), pooled(bound=13.0, seeds=20, by_value=by_value)).verdict == "holds"
+    )
 
 
 def test_seeds_of_a_pooled_number_are_those_of_its_smallest_sample():
     record = record_of(TIMES, other=record_of(TIMES[:4]).arm("main"))
 
     def difference(one: Record) -> xr.DataArray:
-        return over_all_seeds(lambda first, second: median(first) - median(second), end_error(one), one.arm("other").end["error"])
+        return over_all_seeds(
+            lambda first, second: median(first) - median(second),
+            end_error(one),
+            one.arm("other").end["error"],
+        )
 
     judgement = judge(record, check(measure=difference, bound=9.0, arms=("main", "other"), seeds=5))
     assert judgement.reason == "error: 4 seeds, 5 needed"
@@ -405,7 +445,9 @@ def test_pooled_numbers_of_a_sweep_are_judged_cell_by_cell():
 
     def measure(one: Record) -> xr.DataArray:
         error = end_error(one)
-        return xr.concat([over_all_seeds(median, error.sel(rate=rate)) for rate in RATES["rate"]], error["rate"])
+        return xr.concat(
+            [over_all_seeds(median, error.sel(rate=rate)) for rate in RATES["rate"]], error["rate"]
+        )
 
     judgement = judge(record, check(measure=measure, bound=13.0))
     assert [verdict for _, verdict, _ in judgement.cells] == ["holds", "fails", "undetermined"]
@@ -416,10 +458,15 @@ def test_pooled_numbers_of_a_sweep_are_judged_cell_by_cell():
 @pytest.mark.parametrize(("dim", "size"), [("word", 4), ("seed", 20)])
 def test_pooled_number_with_another_dim_is_an_error(dim: str, size: int):
     with pytest.raises(TypeError, match="'error' must give one number a seed"):
-        judge(record_of(TIMES), check(measure=lambda one: over_all_seeds(median, end_error(one)).expand_dims({dim: size})))
+        judge(
+            record_of(TIMES),
+            check(
+                measure=lambda one: over_all_seeds(median, end_error(one)).expand_dims({dim: size})
+            ),
+        )
 
 
-# -- several checks -------------------------------------------------------------------------------------------------
+# -- several checks --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -433,12 +480,17 @@ def test_pooled_number_with_another_dim_is_an_error(dim: str, size: int):
     ],
 )
 def test_claim_is_as_good_as_its_worst_check(bounds: tuple[float, ...], verdict: str):
-    judgement = judge(record_of([0.1, 0.2, 0.3]), *(check(bound=bound, quantity=f"error {bound}") for bound in bounds))
+    judgement = judge(
+        record_of([0.1, 0.2, 0.3]),
+        *(check(bound=bound, quantity=f"error {bound}") for bound in bounds),
+    )
     assert judgement.verdict == verdict
-    assert [finding.quantity for finding in judgement.findings] == [f"error {bound}" for bound in bounds]
+    assert [finding.quantity for finding in judgement.findings] == [
+        f"error {bound}" for bound in bounds
+    ]
 
 
-# -- sweeps ---------------------------------------------------------------------------------------------------------
+# -- sweeps ----------------------------------------------------------------------------------------
 
 RATES = {"rate": [0.1, 0.2, 0.4]}
 SWEPT = np.asarray([[0.1, 0.2, 0.3], [0.1, 0.9, 3.0], [5.0, 6.0, 7.0]])
@@ -469,7 +521,9 @@ def test_two_sweeps_make_a_cell_for_every_pair():
     assert [tuple(place.values()) for place, _, _ in judgement.cells] == [
         (rate, variance) for rate in RATES["rate"] for variance in (1.0, 2.0)
     ]
-    assert [verdict for place, verdict, _ in judgement.cells if place["variance"] == 2.0] == ["fails"] * 3
+    assert [verdict for place, verdict, _ in judgement.cells if place["variance"] == 2.0] == [
+        "fails"
+    ] * 3
 
 
 def test_diverged_seeds_count_in_their_own_cell():
@@ -487,17 +541,22 @@ def test_check_that_was_not_swept_counts_in_every_cell():
     assert [verdict for _, verdict, _ in judgement.cells] == ["holds", "undetermined", "fails"]
 
 
-# -- what is refused ------------------------------------------------------------------------------------------------
+# -- what is refused -------------------------------------------------------------------------------
 
 
 def test_measure_without_seeds_is_an_error():
     with pytest.raises(TypeError, match="one number a seed"):
-        judge(record_of([0.1, 0.2, 0.3]), check(measure=lambda record: end_error(record).mean("seed")))
+        judge(
+            record_of([0.1, 0.2, 0.3]), check(measure=lambda record: end_error(record).mean("seed"))
+        )
 
 
 def test_measure_with_more_than_one_number_a_seed_is_an_error():
     with pytest.raises(TypeError, match="one number a seed"):
-        judge(record_of([0.1, 0.2, 0.3]), check(measure=lambda record: end_error(record).expand_dims(word=4)))
+        judge(
+            record_of([0.1, 0.2, 0.3]),
+            check(measure=lambda record: end_error(record).expand_dims(word=4)),
+        )
 
 
 def test_unknown_comparison_is_refused():
@@ -509,7 +568,9 @@ def test_unknown_comparison_is_refused():
 def test_expected_failure_needs_a_reason(expected: str):
     with pytest.raises(ConfigError, match=f"claim A-1: expected='{expected}' without a reason"):
         claim(check(), expected=expected)
-    judgement = claim(check(bound=0.01), expected="fails", reason="the text leaves it out").judge(record_of([0.1, 0.2, 0.3]))
+    judgement = claim(check(bound=0.01), expected="fails", reason="the text leaves it out").judge(
+        record_of([0.1, 0.2, 0.3])
+    )
     assert judgement.as_expected
     assert not judge(record_of([0.1, 0.2, 0.3]), check(bound=0.01)).as_expected
 
@@ -519,12 +580,17 @@ def test_claim_without_checks_is_refused():
         claim()
 
 
-# -- plain ----------------------------------------------------------------------------------------------------------
+# -- plain -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "record",
-    [record_of([0.1, 0.2, 0.3]), record_of([math.nan] * 3), record_of([0.1], [0]), record_of(SWEPT, sweeps=RATES)],
+    [
+        record_of([0.1, 0.2, 0.3]),
+        record_of([math.nan] * 3),
+        record_of([0.1], [0]),
+        record_of(SWEPT, sweeps=RATES),
+    ],
     ids=["plain", "no numbers", "diverged", "swept"],
 )
 def test_plain_judgement_is_json_without_nan(record: Record):
@@ -539,16 +605,27 @@ def test_plain_judgement_is_json_without_nan(record: Record):
 
 def test_members_that_diverged_elsewhere_do_not_count():
     """An arm's own sweep: a check about one value is blind to a member that was lost at another."""
-    lost = xr.DataArray([[-1, -1, -1], [5, -1, -1]], dims=("rate", "seed"), coords={"rate": [0.1, 1.0], "seed": [0, 1, 2]})
-    values = xr.DataArray(np.zeros((2, 3, 1)), dims=("rate", "seed", "step"), coords={**lost.coords, "step": [0]})
+    lost = xr.DataArray(
+        [[-1, -1, -1], [5, -1, -1]],
+        dims=("rate", "seed"),
+        coords={"rate": [0.1, 1.0], "seed": [0, 1, 2]},
+    )
+    values = xr.DataArray(
+        np.zeros((2, 3, 1)), dims=("rate", "seed", "step"), coords={**lost.coords, "step": [0]}
+    )
     arm = Arm(xr.Dataset({"loss": values, "diverged_at": lost}), xr.Dataset(), xr.Dataset())
     record = Record("study", "custom", {}, {"swept_1": arm}, {}, "cpu", "float32", 0.0)
 
     def at(rate: float, arms: tuple[str, ...] = ("swept_*",)) -> str:
         check = Check(
-            "loss", lambda one: one.arm("swept_1").end["loss"].sel(rate=rate, drop=True), "<=", 0.0, arms, every_seed=True,
+            "loss",
+            lambda one: one.arm("swept_1").end["loss"].sel(rate=rate, drop=True),
+            "<=",
+            0.0,
+            arms,
+            every_seed=True,
             where={"rate": rate},
-        )  # fmt: skip
+        )
         return Claim("A-1", "a statement", "a source", (check,), "none").judge(record).verdict
 
     assert at(0.1) == "holds"
@@ -558,19 +635,35 @@ def test_members_that_diverged_elsewhere_do_not_count():
 
 def test_a_number_of_all_seeds_may_bring_its_interval():
     def measure(value: float):
-        return lambda _: xr.DataArray([value], dims="resample", attrs={"seeds": 3, "interval": (-0.2, 0.4)})
+        return lambda _: xr.DataArray(
+            [value], dims="resample", attrs={"seeds": 3, "interval": (-0.2, 0.4)}
+        )
 
     (finding,) = judge(record_of([0.1, 0.2, 0.3]), check(">", 0.0, measure=measure(0.1))).findings
-    assert (finding.value, finding.low, finding.high, finding.verdict) == (0.1, -0.2, 0.4, "undetermined")
-    assert judge(record_of([0.1, 0.2, 0.3]), check(">", 0.0, measure=measure(0.1), by_value=True)).verdict == "holds"
-    assert judge(record_of([0.1, 0.2, 0.3]), check(">", 0.5, measure=measure(0.1))).verdict == "fails"
+    assert (finding.value, finding.low, finding.high, finding.verdict) == (
+        0.1,
+        -0.2,
+        0.4,
+        "undetermined",
+    )
+    assert (
+        judge(
+            record_of([0.1, 0.2, 0.3]), check(">", 0.0, measure=measure(0.1), by_value=True)
+        ).verdict
+        == "holds"
+    )
+    assert (
+        judge(record_of([0.1, 0.2, 0.3]), check(">", 0.5, measure=measure(0.1))).verdict == "fails"
+    )
 
 
 def test_a_record_below_the_full_size_is_undetermined_and_expected_to_be():
     small = record_of([0.1, 0.2, 0.3])
     small = dataclasses.replace(small, config={**small.config, "length": 8})
     large = dataclasses.replace(small, config={**small.config, "length": 40})
-    sized = claim(check(), full_size=(lambda config: config["length"] >= 40, "sequences of 40 words"))
+    sized = claim(
+        check(), full_size=(lambda config: config["length"] >= 40, "sequences of 40 words")
+    )
     judged = sized.judge(small)
     assert judged.verdict == "undetermined"
     assert judged.as_expected

@@ -1,4 +1,6 @@
-"""Killed, interrupted and doubled: what a training leaves is whole, and what comes of it has the same bits."""
+"""Killed, interrupted and doubled: what a training leaves is whole, and what comes of it has the
+same bits.
+"""
 
 import dataclasses
 import os
@@ -30,7 +32,9 @@ def started(folder: Path, compiled: Path) -> subprocess.Popen[str]:
     """The long training in a process of its own, with the programs that were compiled before."""
     command = [sys.executable, str(Path(long_training.__file__)), str(folder)]
     known = {"JAX_COMPILATION_CACHE_DIR": str(compiled)}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | known)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | known
+    )
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
@@ -48,7 +52,9 @@ def finished_here(folder: Path) -> tuple[str, list[Progress]]:
     return long_training.numbers(training), heard
 
 
-def test_killed_training_ends_with_the_bits_of_an_unbroken_one(lab: Lab, unbroken: tuple[str, str], tmp_path: Path):
+def test_killed_training_ends_with_the_bits_of_an_unbroken_one(
+    lab: Lab, unbroken: tuple[str, str], tmp_path: Path
+):
     digest, numbers = unbroken
     file = tmp_path / f"{digest[:24]}.training"
     moments = random.Random(20210)
@@ -58,7 +64,9 @@ def test_killed_training_ends_with_the_bits_of_an_unbroken_one(lab: Lab, unbroke
         try:
             # Kill only after this sitting has written a state: the file is another one than before.
             before = file.stat().st_ino if file.exists() else None
-            wait_until(lambda before=before: file.exists() and file.stat().st_ino != before, process)
+            wait_until(
+                lambda before=before: file.exists() and file.stat().st_ino != before, process
+            )
             time.sleep(moments.uniform(0, 0.25))
         finally:
             process.send_signal(signal.SIGKILL)
@@ -67,7 +75,9 @@ def test_killed_training_ends_with_the_bits_of_an_unbroken_one(lab: Lab, unbroke
         header, _ = read_state(file)  # whole, at whatever moment the kill came
         assert not header["finished"]
         reached.append(header["step"])
-    assert reached == sorted(set(reached)), "every sitting goes on from where the last one was killed"
+    assert reached == sorted(set(reached)), (
+        "every sitting goes on from where the last one was killed"
+    )
     assert 0 < reached[1] < reached[-1] < long_training.STEPS
 
     ended, heard = finished_here(tmp_path)
@@ -75,7 +85,9 @@ def test_killed_training_ends_with_the_bits_of_an_unbroken_one(lab: Lab, unbroke
     assert ended == numbers
 
 
-def test_interrupted_training_says_how_to_go_on_and_does(lab: Lab, unbroken: tuple[str, str], tmp_path: Path):
+def test_interrupted_training_says_how_to_go_on_and_does(
+    lab: Lab, unbroken: tuple[str, str], tmp_path: Path
+):
     digest, numbers = unbroken
     file = tmp_path / f"{digest[:24]}.training"
     process = started(tmp_path, lab.folder / "compiled")
@@ -89,7 +101,10 @@ def test_interrupted_training_says_how_to_go_on_and_does(lab: Lab, unbroken: tup
     header, _ = read_state(file)
     assert 0 < header["step"] < long_training.STEPS
     last = said.splitlines()[-1]
-    assert last == f"stopped long training at step {header['step']} of {long_training.STEPS}; the same command goes on from there"
+    assert (
+        last == f"stopped long training at step {header['step']} of {long_training.STEPS}; the same"
+        " command goes on from there"
+    )
     assert "Traceback" not in complaints
 
     ended, heard = finished_here(tmp_path)
@@ -97,7 +112,9 @@ def test_interrupted_training_says_how_to_go_on_and_does(lab: Lab, unbroken: tup
     assert ended == numbers
 
 
-def test_two_processes_on_one_folder_end_with_the_same_bits(lab: Lab, unbroken: tuple[str, str], tmp_path: Path):
+def test_two_processes_on_one_folder_end_with_the_same_bits(
+    lab: Lab, unbroken: tuple[str, str], tmp_path: Path
+):
     digest, numbers = unbroken
     processes = [started(tmp_path, lab.folder / "compiled") for _ in range(2)]
     try:
@@ -114,7 +131,9 @@ def test_two_processes_on_one_folder_end_with_the_same_bits(lab: Lab, unbroken: 
     assert not list(tmp_path.glob(".*.part"))
 
 
-def test_killed_fresh_training_leaves_a_state_that_goes_on(lab: Lab, unbroken: tuple[str, str], tmp_path: Path):
+def test_killed_fresh_training_leaves_a_state_that_goes_on(
+    lab: Lab, unbroken: tuple[str, str], tmp_path: Path
+):
     """`fresh` forgets a finished training, not one that is under way."""
 
     class _KilledError(Exception):

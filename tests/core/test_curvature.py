@@ -1,4 +1,6 @@
-"""Steps in units of a member's curvature, and penalties that a model adds to its loss: against closed forms."""
+"""Steps in units of a member's curvature, and penalties that a model adds to its loss: against
+closed forms.
+"""
 
 import dataclasses
 import os
@@ -10,7 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from word_table import TASK, Gradient, RidgedConfig, Table, WordTable, WordTableConfig, example_curvature, nothing, squares
+from word_table import (
+    TASK,
+    Gradient,
+    RidgedConfig,
+    Table,
+    WordTable,
+    WordTableConfig,
+    example_curvature,
+    nothing,
+    squares,
+)
 
 from saccade.core.engine import cross_entropy, initial_model, training_set
 from saccade.core.errors import ConfigError, InterruptedTrainingError
@@ -32,17 +44,26 @@ def in_a_hurry() -> Iterator[None]:
 
 def train(lab: Lab, steps: int = 20, **changes) -> Training:
     settings = {
-        "task": TASK, "model": WordTableConfig(), "optimiser": CURVED, "probes": (Table(),), "record": Every(5), "seeds": 4,
+        "task": TASK,
+        "model": WordTableConfig(),
+        "optimiser": CURVED,
+        "probes": (Table(),),
+        "record": Every(5),
+        "seeds": 4,
         "loss": squares,
-    }  # fmt: skip
+    }
     return lab.train(steps=steps, **(settings | changes))
 
 
 def curvatures() -> np.ndarray:
     """By hand, for every seed, from its start and its training set."""
-    starts = [np.asarray(initial_model(TASK, WordTableConfig(), seed).table, float) for seed in range(4)]
+    starts = [
+        np.asarray(initial_model(TASK, WordTableConfig(), seed).table, float) for seed in range(4)
+    ]
     words = [np.asarray(training_set(TASK, seed).words, float) for seed in range(4)]
-    return np.asarray([2 + (start**2).mean() + data.mean() for start, data in zip(starts, words, strict=True)])
+    return np.asarray(
+        [2 + (start**2).mean() + data.mean() for start, data in zip(starts, words, strict=True)]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +87,19 @@ def test_time_is_in_units_of_the_rate(curved: Training):
 
 def test_a_swept_rate_is_divided_as_well(lab: Lab):
     swept = train(lab, sweep={"optimiser.rate": (0.4, 0.8)}, steps=1).trajectory["table"]
-    step = (swept.isel(step=-1) / swept.isel(step=0)).mean(("word", "label")).transpose("rate", "seed")
+    step = (
+        (swept.isel(step=-1) / swept.isel(step=0)).mean(("word", "label")).transpose("rate", "seed")
+    )
     np.testing.assert_allclose(step, 1 - np.outer((0.4, 0.8), 1 / curvatures()), rtol=1e-5)
 
 
 def test_adam_and_minibatches_take_it_too(lab: Lab):
-    """Adam's first step is the rate, up to 1e-8 / gradient; the curvature is that of the whole training set."""
-    table = train(lab, 1, optimiser=Adam(0.1, curvature=example_curvature), batch_size=4).trajectory["table"]
+    """Adam's first step is the rate, up to 1e-8 / gradient; the curvature is that of the whole
+    training set.
+    """
+    table = train(
+        lab, 1, optimiser=Adam(0.1, curvature=example_curvature), batch_size=4
+    ).trajectory["table"]
     step = abs(table.isel(step=-1) - table.isel(step=0)).median(("word", "label"))
     np.testing.assert_allclose(step, 0.1 / curvatures(), rtol=1e-4)
 
@@ -97,20 +124,30 @@ def test_a_curvature_is_named(kind: type):
     assert GradientDescent(0.5, 0.25).momentum == 0.25
 
 
-# -- penalties ------------------------------------------------------------------------------------------------------
+# -- penalties -------------------------------------------------------------------------------------
 
 STRENGTH, RATE = 0.2, 0.5
 
 
 def test_a_penalty_pulls_and_is_part_of_the_recorded_loss(lab: Lab):
-    """Alone, half the strength times the squared norm multiplies the table by 1 - rate x strength a step."""
-    changes = {"model": RidgedConfig(strength=STRENGTH), "loss": nothing, "probes": (Table(), Gradient())}
+    """Alone, half the strength times the squared norm multiplies the table by 1 - rate x
+    strength a step.
+    """
+    changes = {
+        "model": RidgedConfig(strength=STRENGTH),
+        "loss": nothing,
+        "probes": (Table(), Gradient()),
+    }
     trajectory = train(lab, optimiser=GradientDescent(RATE), **changes).trajectory
     table = trajectory["table"]
     decay = (table / table.isel(step=0)).mean(("word", "label")).transpose("seed", "step")
-    np.testing.assert_allclose(decay, np.broadcast_to((1 - RATE * STRENGTH) ** table["step"].values, (4, 5)), rtol=1e-5)
+    np.testing.assert_allclose(
+        decay, np.broadcast_to((1 - RATE * STRENGTH) ** table["step"].values, (4, 5)), rtol=1e-5
+    )
     # A sum of 28 squares in float32.
-    np.testing.assert_allclose(trajectory["loss"], STRENGTH * (table**2).sum(("word", "label")) / 2, rtol=1e-5)
+    np.testing.assert_allclose(
+        trajectory["loss"], STRENGTH * (table**2).sum(("word", "label")) / 2, rtol=1e-5
+    )
     np.testing.assert_allclose(trajectory["gradient"], STRENGTH * table, rtol=1e-5)
 
 
@@ -120,10 +157,14 @@ def ridged_entropy(model: WordTable, batch: Batch):
 
 def test_a_penalty_is_the_same_as_a_term_of_the_loss(lab: Lab):
     changes = {"optimiser": GradientDescent(RATE), "batch_size": 8}
-    ridged = train(lab, model=RidgedConfig(strength=STRENGTH), loss=cross_entropy, **changes).trajectory
+    ridged = train(
+        lab, model=RidgedConfig(strength=STRENGTH), loss=cross_entropy, **changes
+    ).trajectory
     term = train(lab, loss=ridged_entropy, **changes).trajectory
     for name in ("loss", "table"):
-        np.testing.assert_allclose(ridged[name], term[name], rtol=1e-4, atol=1e-5)  # two programs in float32
+        np.testing.assert_allclose(
+            ridged[name], term[name], rtol=1e-4, atol=1e-5
+        )  # two programs in float32
 
 
 def test_the_flow_feels_a_penalty(precise_lab: Lab):
@@ -131,13 +172,24 @@ def test_the_flow_feels_a_penalty(precise_lab: Lab):
     changes = {"model": RidgedConfig(strength=STRENGTH), "loss": nothing, "seeds": (0,)}
     flow = train(precise_lab, 10, optimiser=GradientFlow(RATE), **changes).trajectory
     decay = (flow["table"] / flow["table"].isel(step=0)).mean(("word", "label")).squeeze("seed")
-    np.testing.assert_allclose(decay, np.exp(-STRENGTH * flow["time"].values), rtol=1e-4)  # the solver keeps 1e-6 a step
+    np.testing.assert_allclose(
+        decay, np.exp(-STRENGTH * flow["time"].values), rtol=1e-4
+    )  # the solver keeps 1e-6 a step
     assert jax.numpy.zeros(1).dtype == np.float32
 
 
 def test_a_swept_penalty_is_each_members_own(lab: Lab):
     strengths = (0.0, 0.2, 0.6)
-    changes = {"model": RidgedConfig(), "loss": nothing, "sweep": {"model.strength": strengths}, "seeds": (0,)}
-    table = train(lab, 10, optimiser=GradientDescent(RATE), **changes).trajectory["table"].squeeze("seed")
+    changes = {
+        "model": RidgedConfig(),
+        "loss": nothing,
+        "sweep": {"model.strength": strengths},
+        "seeds": (0,),
+    }
+    table = (
+        train(lab, 10, optimiser=GradientDescent(RATE), **changes)
+        .trajectory["table"]
+        .squeeze("seed")
+    )
     decay = (table.isel(step=-1) / table.isel(step=0)).mean(("word", "label"))
     np.testing.assert_allclose(decay, (1 - RATE * np.asarray(strengths)) ** 10, rtol=1e-5)

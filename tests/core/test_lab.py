@@ -1,4 +1,6 @@
-"""`Lab.train`: members, lengths, keys, minibatches, divergence, cache and the files that hold it."""
+"""`Lab.train`: members, lengths, keys, minibatches, divergence, cache and the files that hold
+it.
+"""
 
 import dataclasses
 import errno
@@ -40,7 +42,13 @@ DESCENT = GradientDescent(0.5)
 
 def train(lab: Lab, steps: int = 60, **changes) -> Training:
     """The training that most tests share: four members, so two a device."""
-    settings = {"task": TASK, "model": MODEL, "optimiser": DESCENT, "probes": (Table(),), "seeds": 4} | changes
+    settings = {
+        "task": TASK,
+        "model": MODEL,
+        "optimiser": DESCENT,
+        "probes": (Table(),),
+        "seeds": 4,
+    } | changes
     return lab.train(steps=steps, **settings)  # pyright: ignore[reportArgumentType]
 
 
@@ -50,7 +58,9 @@ def state_file(lab: Lab, training: Training) -> Path:
 
 def same_bits(first: xr.Dataset, second: xr.Dataset) -> bool:
     """Whether two datasets are the same numbers, NaN for NaN."""
-    return first.identical(second) and all(first[name].dtype == second[name].dtype for name in first.variables)
+    return first.identical(second) and all(
+        first[name].dtype == second[name].dtype for name in first.variables
+    )
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +68,19 @@ def plain(lab: Lab) -> Training:
     return train(lab)
 
 
-# -- members --------------------------------------------------------------------------------------------------------
+# -- members ---------------------------------------------------------------------------------------
 
 
 def test_attention_member_in_an_ensemble_equals_the_same_seed_alone(lab: Lab):
     changes = {"model": AttentionClassifierConfig("FC", 4, 0.1), "probes": ()}
     ensemble, alone = train(lab, seeds=5, **changes), train(lab, seeds=(2,), **changes)
-    # Not bit-equal: three members a device and one alone are compiled to different programs, which sum in different orders.
+    # Not bit-equal: three members a device and one alone are compiled to different programs, which
+    # sum in different orders.
     xr.testing.assert_allclose(ensemble.trajectory.sel(seed=[2]), alone.trajectory, rtol=1e-5)
     for part in ("embeddings", "score_table"):
-        np.testing.assert_allclose(getattr(ensemble.models, part)[2], getattr(alone.models, part)[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            getattr(ensemble.models, part)[2], getattr(alone.models, part)[0], rtol=1e-5, atol=1e-6
+        )
     assert float(alone.trajectory["loss"][0, -1]) < 0.9 * float(alone.trajectory["loss"][0, 0])
 
 
@@ -78,7 +91,9 @@ def test_adding_a_member_changes_no_other_member(lab: Lab, plain: Training):
 
 
 def test_order_of_seeds_changes_no_member(lab: Lab, plain: Training):
-    assert same_bits(train(lab, seeds=(3, 1, 0, 2)).trajectory.sel(seed=[0, 1, 2, 3]), plain.trajectory)
+    assert same_bits(
+        train(lab, seeds=(3, 1, 0, 2)).trajectory.sel(seed=[0, 1, 2, 3]), plain.trajectory
+    )
 
 
 def test_seeds_start_and_end_in_different_places(plain: Training):
@@ -94,16 +109,21 @@ def test_seeds_start_and_end_in_different_places(plain: Training):
         ("task.leak", (0.2, 0.6), lambda value: {"task": dataclasses.replace(TASK, leak=value)}),
     ],
 )
-def test_swept_member_equals_a_separate_run(lab: Lab, path: str, values: tuple[float, ...], changed: Callable[[float], dict]):
+def test_swept_member_equals_a_separate_run(
+    lab: Lab, path: str, values: tuple[float, ...], changed: Callable[[float], dict]
+):
     name = path.partition(".")[2]
     swept = train(lab, seeds=(0, 1), sweep={path: values}).trajectory
     assert swept["loss"].dims == (name, "seed", "step")
     np.testing.assert_array_equal(swept[name], values)
     value = values[1]
     separate = train(lab, seeds=(0, 1), **changed(value)).trajectory
-    # Other programs (a swept value is an argument, a plain one a constant), so equal up to rounding only.
-    # The paths agree to 1e-5 of the largest entry; small entries are differences of large ones.
-    xr.testing.assert_allclose(swept.sel({name: value}).drop_vars(name), separate, rtol=1e-5, atol=1e-5)
+    # Other programs (a swept value is an argument, a plain one a constant), so equal up to rounding
+    # only. The paths agree to 1e-5 of the largest entry; small entries are differences of large
+    # ones.
+    xr.testing.assert_allclose(
+        swept.sel({name: value}).drop_vars(name), separate, rtol=1e-5, atol=1e-5
+    )
     assert not np.allclose(swept["loss"].isel({name: 0})[:, -1], separate["loss"][:, -1], rtol=1e-2)
 
 
@@ -111,7 +131,9 @@ def test_two_sweeps_make_a_grid_with_time_along_the_rate(lab: Lab):
     sweep = {"model.table_std": (0.5, 2.0), "optimiser.rate": (0.25, 0.5)}
     trajectory = train(lab, seeds=(0,), sweep=sweep).trajectory
     assert trajectory["loss"].dims == ("table_std", "rate", "seed", "step")
-    np.testing.assert_array_equal(trajectory["time"].transpose("rate", "step"), np.outer((0.25, 0.5), trajectory["step"]))
+    np.testing.assert_array_equal(
+        trajectory["time"].transpose("rate", "step"), np.outer((0.25, 0.5), trajectory["step"])
+    )
     start = trajectory["table"].isel(step=0, seed=0)
     np.testing.assert_allclose(start.sel(table_std=2.0), 4 * start.sel(table_std=0.5), rtol=1e-6)
 
@@ -119,7 +141,9 @@ def test_two_sweeps_make_a_grid_with_time_along_the_rate(lab: Lab):
 def test_sweeps_of_two_fields_of_one_name_are_not_tied_together(lab: Lab):
     """Either a grid of four members or a refusal; never the two fields moving as one."""
     try:
-        trajectory = train(lab, seeds=(0,), sweep={"optimiser.rate": (0.25, 0.5), "model.rate": (0.25, 0.5)}).trajectory
+        trajectory = train(
+            lab, seeds=(0,), sweep={"optimiser.rate": (0.25, 0.5), "model.rate": (0.25, 0.5)}
+        ).trajectory
     except ConfigError:
         return
     assert trajectory["loss"].size == 4 * trajectory.sizes["step"]
@@ -129,7 +153,7 @@ def test_models_are_those_of_the_last_step(plain: Training):
     np.testing.assert_array_equal(plain.models.table, plain.trajectory["table"].isel(step=-1))
 
 
-# -- lengths and schedules ------------------------------------------------------------------------------------------
+# -- lengths and schedules -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("record", [Every(1), Logarithmic(7), AtSteps((7, 10, 20, 33, 60))])
@@ -143,16 +167,22 @@ def test_longer_run_passes_through_the_numbers_of_the_shorter(lab: Lab, plain: T
 def test_no_steps_gives_the_start(lab: Lab, plain: Training):
     nothing = train(lab, 0)
     np.testing.assert_array_equal(nothing.trajectory["step"], [0])
-    np.testing.assert_array_equal(nothing.trajectory["table"], plain.trajectory["table"].isel(step=[0]))
+    np.testing.assert_array_equal(
+        nothing.trajectory["table"], plain.trajectory["table"].isel(step=[0])
+    )
 
 
 def test_snapshots_are_taken_at_the_first_and_the_last_step(lab: Lab, plain: Training):
     training = train(lab, snapshots=(Table(),))
     np.testing.assert_array_equal(training.snapshot["step"], [0, 60])
-    np.testing.assert_array_equal(training.snapshot["table"], plain.trajectory["table"].sel(step=[0, 60]))
+    np.testing.assert_array_equal(
+        training.snapshot["table"], plain.trajectory["table"].sel(step=[0, 60])
+    )
 
 
-def test_training_without_snapshots_has_the_loss_at_both_ends_and_nothing_else(lab: Lab, plain: Training):
+def test_training_without_snapshots_has_the_loss_at_both_ends_and_nothing_else(
+    lab: Lab, plain: Training
+):
     assert set(plain.snapshot.data_vars) == {"loss", "diverged_at"}
     np.testing.assert_array_equal(plain.snapshot["step"], [0, 60])
     assert same_bits(plain.snapshot, plain.trajectory[["loss", "diverged_at"]].sel(step=[0, 60]))
@@ -179,52 +209,88 @@ def test_unknown_sweep_is_refused_with_what_is_allowed(lab: Lab, path: str):
         train(lab, sweep={path: (0.1, 0.2)})
 
 
-# -- keys -----------------------------------------------------------------------------------------------------------
+# -- keys ------------------------------------------------------------------------------------------
 
 
 def test_another_test_size_changes_no_training_number(lab: Lab):
     few = train(lab, probes=(Table(), TestWords())).trajectory
-    many = train(lab, probes=(Table(), TestWords()), task=dataclasses.replace(TASK, test_size=9)).trajectory
+    many = train(
+        lab, probes=(Table(), TestWords()), task=dataclasses.replace(TASK, test_size=9)
+    ).trajectory
     assert not np.array_equal(few["test_word"], many["test_word"])
     assert same_bits(few.drop_vars("test_word"), many.drop_vars("test_word"))
 
 
 def test_purposes_and_seeds_have_keys_of_their_own():
-    keys = {tuple(jax.random.key_data(purpose_key(seed, purpose)).tolist()) for seed in range(8) for purpose in PURPOSES}
+    keys = {
+        tuple(jax.random.key_data(purpose_key(seed, purpose)).tolist())
+        for seed in range(8)
+        for purpose in PURPOSES
+    }
     assert len(keys) == 8 * len(PURPOSES)
 
 
 def test_seeds_have_data_of_their_own():
     drawn = [np.asarray(training_set(TASK, seed).words) for seed in range(4)]
-    assert all(not np.array_equal(one, other) for place, one in enumerate(drawn) for other in drawn[:place])
+    assert all(
+        not np.array_equal(one, other) for place, one in enumerate(drawn) for other in drawn[:place]
+    )
 
 
 def test_minibatches_change_neither_start_nor_data(lab: Lab, plain: Training):
     minibatch = train(lab, batch_size=8).trajectory
     start = {"step": 0}
-    np.testing.assert_array_equal(minibatch["table"].sel(start), plain.trajectory["table"].sel(start))
+    np.testing.assert_array_equal(
+        minibatch["table"].sel(start), plain.trajectory["table"].sel(start)
+    )
     # The loss is over the whole training set, in another program: equal up to rounding.
-    np.testing.assert_allclose(minibatch["loss"].sel(start), plain.trajectory["loss"].sel(start), rtol=1e-6)
+    np.testing.assert_allclose(
+        minibatch["loss"].sel(start), plain.trajectory["loss"].sel(start), rtol=1e-6
+    )
     assert not np.allclose(minibatch["table"][:, -1], plain.trajectory["table"][:, -1], rtol=1e-3)
 
 
-# -- minibatches ----------------------------------------------------------------------------------------------------
+# -- minibatches -----------------------------------------------------------------------------------
 
 
 def test_minibatches_visit_every_example_once_an_epoch(lab: Lab):
-    training = train(lab, 12, task=NumberedExamples(), optimiser=GradientDescent(1.0), loss=visits, batch_size=8, record=Every(1))
-    count = (training.trajectory["table"] - training.trajectory["table"].isel(step=0)).squeeze("label").round()
+    training = train(
+        lab,
+        12,
+        task=NumberedExamples(),
+        optimiser=GradientDescent(1.0),
+        loss=visits,
+        batch_size=8,
+        record=Every(1),
+    )
+    count = (
+        (training.trajectory["table"] - training.trajectory["table"].isel(step=0))
+        .squeeze("label")
+        .round()
+    )
     for epoch in range(1, 5):
         assert np.all(count.sel(step=3 * epoch) == epoch)
     batches = count.diff("step")
     assert set(np.unique(batches)) == {0, 1}
     assert np.all(batches.sum("word") == 8)
-    first_batches = batches.sel(step=[1, 4, 7, 10]).transpose("seed", "step", "word").values.reshape(-1, 24)
-    assert len(np.unique(first_batches, axis=0)) == 16  # four seeds x four epochs, each with an order of its own
+    first_batches = (
+        batches.sel(step=[1, 4, 7, 10]).transpose("seed", "step", "word").values.reshape(-1, 24)
+    )
+    assert (
+        len(np.unique(first_batches, axis=0)) == 16
+    )  # four seeds x four epochs, each with an order of its own
 
 
 def test_minibatches_that_do_not_divide_the_examples_visit_none_twice_an_epoch(lab: Lab):
-    training = train(lab, 4, task=NumberedExamples(), optimiser=GradientDescent(1.0), loss=visits, batch_size=10, record=Every(2))
+    training = train(
+        lab,
+        4,
+        task=NumberedExamples(),
+        optimiser=GradientDescent(1.0),
+        loss=visits,
+        batch_size=10,
+        record=Every(2),
+    )
     count = training.trajectory["table"].squeeze("label").diff("step").round()
     assert set(np.unique(count)) == {0, 1}
     assert np.all(count.sum("word") == 20)
@@ -232,9 +298,15 @@ def test_minibatches_that_do_not_divide_the_examples_visit_none_twice_an_epoch(l
 
 def test_minibatches_of_another_class_keep_their_examples_whole(lab: Lab):
     training = train(
-        lab, 6, task=NumberedNumbers(), model=WordTableConfig(0.0), optimiser=GradientDescent(1.0), loss=matched_visits,
-        batch_size=8, record=Every(3),
-    )  # fmt: skip
+        lab,
+        6,
+        task=NumberedNumbers(),
+        model=WordTableConfig(0.0),
+        optimiser=GradientDescent(1.0),
+        loss=matched_visits,
+        batch_size=8,
+        record=Every(3),
+    )
     count = training.trajectory["table"].squeeze("label")
     for epoch in (0, 1, 2):
         assert np.all(count.sel(step=3 * epoch) == epoch)
@@ -262,41 +334,66 @@ def test_gradient_flow_has_no_minibatches(lab: Lab):
         train(lab, optimiser=GradientFlow(0.5), batch_size=8)
 
 
-# -- gradient flow --------------------------------------------------------------------------------------------------
+# -- gradient flow ---------------------------------------------------------------------------------
 
 
 def test_gap_between_descent_and_flow_halves_with_the_rate(precise_lab: Lab):
     """Euler's method is of first order: the gap at equal time is proportional to the rate."""
     rates, steps = (0.4, 0.2, 0.1, 0.05), (10, 20, 40, 80)
-    descent = train(precise_lab, 80, seeds=(0,), sweep={"optimiser.rate": rates}, record=AtSteps(steps)).trajectory["table"]
-    flow = train(precise_lab, 10, seeds=(0,), optimiser=GradientFlow(0.4)).trajectory["table"].isel(seed=0, step=-1)
-    ends = np.stack([descent.sel(rate=rate, step=step, seed=0) for rate, step in zip(rates, steps, strict=True)])
+    descent = train(
+        precise_lab, 80, seeds=(0,), sweep={"optimiser.rate": rates}, record=AtSteps(steps)
+    ).trajectory["table"]
+    flow = (
+        train(precise_lab, 10, seeds=(0,), optimiser=GradientFlow(0.4))
+        .trajectory["table"]
+        .isel(seed=0, step=-1)
+    )
+    ends = np.stack(
+        [descent.sel(rate=rate, step=step, seed=0) for rate, step in zip(rates, steps, strict=True)]
+    )
     gaps = np.linalg.norm(ends - flow.values, axis=(1, 2))
     slope = np.polyfit(np.log(rates), np.log(gaps), 1)[0]
-    # The next term of the error is of second order: at these rates it bends the slope by a few hundredths.
+    # The next term of the error is of second order: at these rates it bends the slope by a few
+    # hundredths.
     assert abs(slope - 1) < 0.1
 
 
 def test_flow_follows_its_closed_form(precise_lab: Lab):
     """Under half the squared norm the table decays as exp(-time)."""
-    flow = train(precise_lab, 10, seeds=(0,), optimiser=GradientFlow(0.2), loss=squares, record=Every(2)).trajectory
+    flow = train(
+        precise_lab, 10, seeds=(0,), optimiser=GradientFlow(0.2), loss=squares, record=Every(2)
+    ).trajectory
     decay = flow["table"] / flow["table"].isel(step=0)
     # The solver keeps 1e-6 a step; a handful of steps lead to time 2.
-    np.testing.assert_allclose(decay.mean(("word", "label")), np.exp(-flow["time"].values)[None], rtol=1e-4)
+    np.testing.assert_allclose(
+        decay.mean(("word", "label")), np.exp(-flow["time"].values)[None], rtol=1e-4
+    )
 
 
-# -- divergence -----------------------------------------------------------------------------------------------------
+# -- divergence ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def diverging(lab: Lab) -> Training:
-    return train(lab, 40, seeds=(0,), loss=squares, sweep={"optimiser.rate": (0.1, 0.2, 0.5, 1e6)}, record=Every(1))
+    return train(
+        lab,
+        40,
+        seeds=(0,),
+        loss=squares,
+        sweep={"optimiser.rate": (0.1, 0.2, 0.5, 1e6)},
+        record=Every(1),
+    )
 
 
 def steps_to_infinity(table: np.ndarray, rate: float) -> int:
-    """The first step at which the squares of table x (1 - rate)^step no longer fit into a float32."""
+    """The first step at which the squares of table x (1 - rate)^step no longer fit into a
+    float32.
+    """
     with np.errstate(over="ignore"):
-        finite = [np.isfinite(np.sum((table.astype(float) * (1 - rate) ** step).astype(np.float32) ** 2)) for step in range(40)]
+        finite = [
+            np.isfinite(np.sum((table.astype(float) * (1 - rate) ** step).astype(np.float32) ** 2))
+            for step in range(40)
+        ]
     return finite.index(False)
 
 
@@ -318,7 +415,14 @@ def test_diverged_member_has_numbers_up_to_its_step_and_none_after(diverging: Tr
 
 def test_diverged_member_leaves_its_neighbours_alone(lab: Lab, diverging: Training):
     # Three members are padded to four: the same number a device, and bit-equal.
-    calm = train(lab, 40, seeds=(0,), loss=squares, sweep={"optimiser.rate": (0.1, 0.2, 0.5)}, record=Every(1)).trajectory
+    calm = train(
+        lab,
+        40,
+        seeds=(0,),
+        loss=squares,
+        sweep={"optimiser.rate": (0.1, 0.2, 0.5)},
+        record=Every(1),
+    ).trajectory
     assert same_bits(diverging.trajectory.sel(rate=[0.1, 0.2, 0.5]), calm)
     factor = (calm["table"] / calm["table"].isel(step=0)).mean(("word", "label")).isel(seed=0)
     for rate in (0.1, 0.2, 0.5):
@@ -329,7 +433,9 @@ def test_diverged_member_leaves_its_neighbours_alone(lab: Lab, diverging: Traini
 def test_divergence_in_the_very_last_step_counts(lab: Lab, diverging: Training):
     last = int(diverging.trajectory["diverged_at"].sel(seed=0, rate=1e6))
     sweep = {"optimiser.rate": (0.1, 0.2, 0.5, 1e6)}
-    short = train(lab, last, seeds=(0,), loss=squares, sweep=sweep, record=Every(1), snapshots=(Table(),))
+    short = train(
+        lab, last, seeds=(0,), loss=squares, sweep=sweep, record=Every(1), snapshots=(Table(),)
+    )
     for dataset in (short.trajectory, short.snapshot):
         np.testing.assert_array_equal(dataset["diverged_at"].sel(seed=0), [-1, -1, -1, last])
         assert np.all(np.isnan(dataset["table"].sel(rate=1e6, step=last)))
@@ -339,16 +445,20 @@ def test_divergence_in_the_very_last_step_counts(lab: Lab, diverging: Training):
 def test_progress_counts_diverged_members_and_averages_the_others(lab: Lab, diverging: Training):
     heard: list[Progress] = []
     train(
-        dataclasses.replace(lab, progress=heard.append, fresh=True), 40, seeds=(0,), loss=squares,
-        sweep={"optimiser.rate": (0.1, 0.2, 0.5, 1e6)}, record=Every(1),
-    )  # fmt: skip
+        dataclasses.replace(lab, progress=heard.append, fresh=True),
+        40,
+        seeds=(0,),
+        loss=squares,
+        sweep={"optimiser.rate": (0.1, 0.2, 0.5, 1e6)},
+        record=Every(1),
+    )
     assert heard[-1].diverged == 1
     assert heard[-1].members == 4
     calm = diverging.trajectory["loss"].isel(step=-1).sel(rate=[0.1, 0.2, 0.5])
     assert heard[-1].loss == pytest.approx(float(calm.mean()), rel=1e-5)
 
 
-# -- cache and digest -----------------------------------------------------------------------------------------------
+# -- cache and digest ------------------------------------------------------------------------------
 
 
 def test_second_call_is_answered_from_the_cache(lab: Lab, plain: Training):
@@ -409,7 +519,9 @@ def digest_of(monkeypatch: pytest.MonkeyPatch, lab: Lab, **changes) -> str:
     return digests[0]
 
 
-def test_any_change_gives_another_digest(lab: Lab, plain: Training, precise_lab: Lab, monkeypatch: pytest.MonkeyPatch):
+def test_any_change_gives_another_digest(
+    lab: Lab, plain: Training, precise_lab: Lab, monkeypatch: pytest.MonkeyPatch
+):
     assert digest_of(monkeypatch, lab) == plain.digest
     digests = {name: digest_of(monkeypatch, lab, **change) for name, change in CHANGES.items()}
     digests["precision"] = digest_of(monkeypatch, precise_lab)
@@ -426,14 +538,18 @@ def weighted(factor: float):
 def test_two_losses_of_one_name_are_not_one_training(lab: Lab, monkeypatch: pytest.MonkeyPatch):
     """Two closures of one function: another digest for each, or a refusal."""
     try:
-        first, second = (digest_of(monkeypatch, lab, loss=weighted(factor)) for factor in (1.0, 2.0))
+        first, second = (
+            digest_of(monkeypatch, lab, loss=weighted(factor)) for factor in (1.0, 2.0)
+        )
     except ConfigError:
         return
     assert first != second
 
 
 def test_arrays_in_a_config_are_part_of_its_description():
-    """Equal descriptions mean equal digests, so an array must be told apart from another, or refused."""
+    """Equal descriptions mean equal digests, so an array must be told apart from another, or
+    refused.
+    """
     try:
         first, second = describe(np.arange(3)), describe(np.arange(1, 4))
     except (ConfigError, TypeError):
@@ -454,7 +570,7 @@ def test_unknown_precision_is_refused(tmp_path: Path):
         Lab(tmp_path, precision="float16")  # pyright: ignore[reportArgumentType]
 
 
-# -- progress -------------------------------------------------------------------------------------------------------
+# -- progress --------------------------------------------------------------------------------------
 
 
 def test_progress_rises_to_a_finished_event(lab: Lab, plain: Training):
@@ -479,7 +595,10 @@ def interrupting_at(step: int):
 
 def test_interrupted_training_goes_on_to_the_same_bits(lab: Lab, plain: Training, tmp_path: Path):
     own = Lab(tmp_path)
-    with pytest.raises(InterruptedTrainingError, match=r"stopped training at step \d+ of 60; the same command goes on from there"):
+    with pytest.raises(
+        InterruptedTrainingError,
+        match=r"stopped training at step \d+ of 60; the same command goes on from there",
+    ):
         train(dataclasses.replace(own, progress=interrupting_at(20)))
     header, _ = read_state(state_file(own, plain))
     assert 20 <= header["step"] < 60
@@ -497,7 +616,7 @@ def test_interrupt_in_the_last_moment_is_not_lost(lab: Lab):
         train(dataclasses.replace(lab, fresh=True, progress=interrupting_at(60)))
 
 
-# -- damaged files --------------------------------------------------------------------------------------------------
+# -- damaged files ---------------------------------------------------------------------------------
 
 
 def cut(content: bytes) -> bytes:
@@ -511,8 +630,12 @@ def flipped(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-@pytest.mark.parametrize("damage", [cut, flipped, lambda content: b"", lambda content: b"a letter to the editor" * 20])
-def test_damaged_state_is_refused_by_name_and_left_alone(lab: Lab, plain: Training, tmp_path: Path, damage, fresh: bool):
+@pytest.mark.parametrize(
+    "damage", [cut, flipped, lambda content: b"", lambda content: b"a letter to the editor" * 20]
+)
+def test_damaged_state_is_refused_by_name_and_left_alone(
+    lab: Lab, plain: Training, tmp_path: Path, damage, fresh: bool
+):
     own = Lab(tmp_path, fresh=fresh)
     file = state_file(own, plain)
     content = damage(state_file(lab, plain).read_bytes())
@@ -547,7 +670,9 @@ def test_state_that_does_not_fit_is_refused_by_name(lab: Lab, plain: Training, t
     assert str(file) in str(refusal.value)
 
 
-def test_full_disk_ends_training_in_one_sentence(plain: Training, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_full_disk_ends_training_in_one_sentence(
+    plain: Training, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

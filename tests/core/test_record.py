@@ -1,4 +1,6 @@
-"""Records: whole through a file, plain NetCDF to others, refused by name where they are not records."""
+"""Records: whole through a file, plain NetCDF to others, refused by name where they are not
+records.
+"""
 
 import dataclasses
 import json
@@ -26,8 +28,16 @@ def trajectory(seeds: int = 3) -> xr.Dataset:
     diverged_at[1, 2] = 250
     return xr.Dataset(
         {
-            "loss": (("rate", "seed", "step"), loss, {"description": "mean cross-entropy, in nats"}),
-            "score": (("rate", "seed", "step", "word"), random.random((2, seeds, 400, 2)), {"description": "s_w, Größe 注意"}),
+            "loss": (
+                ("rate", "seed", "step"),
+                loss,
+                {"description": "mean cross-entropy, in nats"},
+            ),
+            "score": (
+                ("rate", "seed", "step", "word"),
+                random.random((2, seeds, 400, 2)),
+                {"description": "s_w, Größe 注意"},
+            ),
             "diverged_at": (("rate", "seed"), diverged_at, {"description": "step"}),
         },
         {
@@ -51,10 +61,16 @@ def record() -> Record:
         "theory": Arm.of_prediction(prediction, "Theorem 2"),
     }
     return Record(
-        study="sen", preset="quick", config={"rate": None, "note": "naïve, 注意", "sweeps": {"rate": RATES}}, arms=arms,
-        versions={"jax": "0.10"}, device="CPU, 2 cores", precision="float32", seconds=7.25,
+        study="sen",
+        preset="quick",
+        config={"rate": None, "note": "naïve, 注意", "sweeps": {"rate": RATES}},
+        arms=arms,
+        versions={"jax": "0.10"},
+        device="CPU, 2 cores",
+        precision="float32",
+        seconds=7.25,
         verdicts={"A-1": {"verdict": "holds", "value": None}},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -86,7 +102,9 @@ def test_saved_record_is_plain_netcdf(record: Record, saved: Path):
     with xr.open_datatree(saved, engine="h5netcdf") as tree:
         assert tree.attrs["schema"] == SCHEMA
         assert json.loads(tree.attrs["config"]) == record.config
-        xr.testing.assert_equal(tree["arms/FC/trajectory"].to_dataset(), record.arm("FC").trajectory)
+        xr.testing.assert_equal(
+            tree["arms/FC/trajectory"].to_dataset(), record.arm("FC").trajectory
+        )
 
 
 def test_sweeps_seeds_and_arms(record: Record):
@@ -111,25 +129,35 @@ def test_record_without_arms_or_sweeps(tmp_path: Path):
     assert empty.sweeps == {}
 
 
-# -- compact --------------------------------------------------------------------------------------------------------
+# -- compact ---------------------------------------------------------------------------------------
 
 
 def one_variable(values: np.ndarray) -> Record:
     dataset = xr.Dataset(
-        {"x": ("step", values, {"description": "d"}), "n": ("step", np.arange(len(values)))}, attrs={"seconds": 1.0}
+        {"x": ("step", values, {"description": "d"}), "n": ("step", np.arange(len(values)))},
+        attrs={"seconds": 1.0},
     )
-    return Record("sen", "quick", {}, {"a": Arm(dataset, dataset, dataset)}, {}, "CPU", "float32", 1.0)
+    return Record(
+        "sen", "quick", {}, {"a": Arm(dataset, dataset, dataset)}, {}, "CPU", "float32", 1.0
+    )
 
 
 # Normal float32 numbers, away from the largest, which would round to infinity.
-NORMAL = st.floats(2.0**-126, 2.0**127, width=32) | st.floats(-(2.0**127), -(2.0**-126), width=32) | st.just(0.0)
+NORMAL = (
+    st.floats(2.0**-126, 2.0**127, width=32)
+    | st.floats(-(2.0**127), -(2.0**-126), width=32)
+    | st.just(0.0)
+)
 
 
 @given(values=arrays(np.float32, st.integers(1, 20), elements=NORMAL), bits=st.integers(4, 20))
 def test_compact_keeps_so_many_significant_bits(values: np.ndarray, bits: int):
     for part in ("trajectory", "snapshot", "prediction"):
-        rounded = getattr(one_variable(values).compact(bits).arm("a"), part)["x"].values.astype(float)
-        # Rounding a mantissa in [1/2, 1) to a multiple of 2^-bits moves it by 2^-bits / 2, at most 2^-bits of itself.
+        rounded = getattr(one_variable(values).compact(bits).arm("a"), part)["x"].values.astype(
+            float
+        )
+        # Rounding a mantissa in [1/2, 1) to a multiple of 2^-bits moves it by 2^-bits / 2, at most
+        # 2^-bits of itself.
         assert np.all(np.abs(rounded - values) <= 2.0**-bits * np.abs(values.astype(float)))
         mantissa = np.frexp(rounded)[0] * 2.0**bits
         np.testing.assert_array_equal(mantissa, np.round(mantissa))
@@ -154,26 +182,41 @@ def test_compact_keeps_missing_and_infinite_numbers_counts_and_words():
 
 def test_compact_record_of_float64_keeps_its_large_numbers():
     values = np.asarray([1e100, 1e-100, 1.0])
-    np.testing.assert_allclose(one_variable(values).compact().arm("a").trajectory["x"], values, rtol=2**-14)
+    np.testing.assert_allclose(
+        one_variable(values).compact().arm("a").trajectory["x"], values, rtol=2**-14
+    )
 
 
 def significant_bits(values: np.ndarray) -> int:
     """Fewest binary digits that hold every number."""
     mantissa = np.frexp(values.astype(float))[0]
-    return next(bits for bits in range(60) if np.all(mantissa * 2.0**bits == np.round(mantissa * 2.0**bits)))
+    return next(
+        bits for bits in range(60) if np.all(mantissa * 2.0**bits == np.round(mantissa * 2.0**bits))
+    )
 
 
 @pytest.mark.parametrize(("precision", "bits"), [("float32", (14, 14)), ("float64", (44, 14))])
-def test_compact_keeps_as_many_bits_as_the_precision_of_record_and_variable_has(precision: str, bits: tuple[int, int]):
+def test_compact_keeps_as_many_bits_as_the_precision_of_record_and_variable_has(
+    precision: str, bits: tuple[int, int]
+):
     numbers = np.random.default_rng(6).random(200)
-    dataset = xr.Dataset({"double": ("step", numbers), "single": ("step", numbers.astype(np.float32))})
-    whole = Record("sen", "quick", {}, {"a": Arm(dataset, dataset, dataset)}, {}, "CPU", precision, 1.0)
+    dataset = xr.Dataset(
+        {"double": ("step", numbers), "single": ("step", numbers.astype(np.float32))}
+    )
+    whole = Record(
+        "sen", "quick", {}, {"a": Arm(dataset, dataset, dataset)}, {}, "CPU", precision, 1.0
+    )
     for part in ("trajectory", "snapshot", "prediction"):
         rounded = getattr(whole.compact().arm("a"), part)
-        assert (significant_bits(rounded["double"].values), significant_bits(rounded["single"].values)) == bits
+        assert (
+            significant_bits(rounded["double"].values),
+            significant_bits(rounded["single"].values),
+        ) == bits
         assert (rounded["double"].dtype, rounded["single"].dtype) == (np.float64, np.float32)
         np.testing.assert_allclose(rounded["double"], numbers, rtol=2.0 ** -bits[0])
-    assert significant_bits(whole.compact(8).arm("a").trajectory["double"].values) == 8, "asked for, whatever the precision"
+    assert significant_bits(whole.compact(8).arm("a").trajectory["double"].values) == 8, (
+        "asked for, whatever the precision"
+    )
 
 
 def test_compact_record_is_smaller_on_disk(record: Record, saved: Path, tmp_path: Path):
@@ -182,7 +225,7 @@ def test_compact_record_is_smaller_on_disk(record: Record, saved: Path, tmp_path
     assert Record.open(tmp_path / "compact.nc").study == record.study
 
 
-# -- refusals -------------------------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 def assert_refused(path: Path, *words: str) -> None:
@@ -200,7 +243,9 @@ def saved_tree(path: Path, tree: xr.DataTree) -> Path:
     return path
 
 
-@pytest.mark.parametrize("missing", ["schema", "study", "preset", "config", "versions", "device", "precision", "seconds"])
+@pytest.mark.parametrize(
+    "missing", ["schema", "study", "preset", "config", "versions", "device", "precision", "seconds"]
+)
 def test_missing_attribute_is_refused(record: Record, tmp_path: Path, missing: str):
     tree = record.tree()
     del tree.attrs[missing]
@@ -220,10 +265,14 @@ def test_foreign_netcdf_is_refused(tmp_path: Path):
 
 
 def test_sealed_foreign_netcdf_is_refused(tmp_path: Path):
-    assert_refused(saved_tree(tmp_path / "weather.nc", xr.DataTree(xr.Dataset({"rain": ("day", [1.0, 2.0])}))))
+    assert_refused(
+        saved_tree(tmp_path / "weather.nc", xr.DataTree(xr.Dataset({"rain": ("day", [1.0, 2.0])})))
+    )
 
 
-@pytest.mark.parametrize("garbage", [b"", b"garbage" * 100, bytes(4096), b"\x89HDF\r\n\x1a\n" + bytes(200)])
+@pytest.mark.parametrize(
+    "garbage", [b"", b"garbage" * 100, bytes(4096), b"\x89HDF\r\n\x1a\n" + bytes(200)]
+)
 def test_sealed_garbage_is_refused(tmp_path: Path, garbage: bytes):
     path = tmp_path / "garbage.nc"
     write_sealed(path, garbage)
@@ -251,7 +300,12 @@ def test_stray_variable_is_no_arm(record: Record, tmp_path: Path):
 
 def test_edited_and_cut_records_are_refused(saved: Path):
     content = saved.read_bytes()
-    for damaged in (content[:-1], content[: len(content) // 2], content.replace(b"quick", b"paper", 1), content + b"\n"):
+    for damaged in (
+        content[:-1],
+        content[: len(content) // 2],
+        content.replace(b"quick", b"paper", 1),
+        content + b"\n",
+    ):
         assert damaged != content
         saved.write_bytes(damaged)
         assert_refused(saved)
@@ -264,7 +318,9 @@ def test_edited_and_sealed_again_is_refused(saved: Path):
     assert_refused(saved)
 
 
-def test_failed_save_leaves_the_earlier_record(record: Record, saved: Path, monkeypatch: pytest.MonkeyPatch):
+def test_failed_save_leaves_the_earlier_record(
+    record: Record, saved: Path, monkeypatch: pytest.MonkeyPatch
+):
     def full(*arguments):
         raise OSError(28, "No space left on device")
 

@@ -45,19 +45,26 @@ def test_at_steps(data: st.DataObject, total: int):
 
 @given(total=TOTALS, beyond=st.integers(1, 100))
 def test_steps_beyond_the_run_are_refused(total: int, beyond: int):
-    with pytest.raises(ConfigError, match=f"at: got step {total + beyond}, allowed: at most the run's {total} steps"):
+    with pytest.raises(
+        ConfigError,
+        match=f"at: got step {total + beyond}, allowed: at most the run's {total} steps",
+    ):
         AtSteps((0, total + beyond)).steps(total)
 
 
 @pytest.mark.parametrize("period", [0, -1, 2.5, "ten"])
 def test_impossible_period_is_refused(period):
-    with pytest.raises(ConfigError, match=f"period: got {period!r}, allowed: a whole number, at least 1"):
+    with pytest.raises(
+        ConfigError, match=f"period: got {period!r}, allowed: a whole number, at least 1"
+    ):
         Every(period)
 
 
 @pytest.mark.parametrize("points", [1, 0, 10.0])
 def test_impossible_points_are_refused(points):
-    with pytest.raises(ConfigError, match=f"points: got {points!r}, allowed: a whole number, at least 2"):
+    with pytest.raises(
+        ConfigError, match=f"points: got {points!r}, allowed: a whole number, at least 2"
+    ):
         Logarithmic(points)
 
 

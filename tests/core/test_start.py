@@ -1,4 +1,6 @@
-"""Trainings that start from another one: whose weights, which sweeps, what stays the new training's own, what is refused."""
+"""Trainings that start from another one: whose weights, which sweeps, what stays the new
+training's own, what is refused.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -9,7 +11,16 @@ import numpy as np
 import pytest
 import xarray as xr
 from jaxtyping import Array, Bool, PRNGKeyArray
-from word_table import Labels, RidgedConfig, RidgedTable, Table, WordList, WordTableConfig, nothing, squares
+from word_table import (
+    Labels,
+    RidgedConfig,
+    RidgedTable,
+    Table,
+    WordList,
+    WordTableConfig,
+    nothing,
+    squares,
+)
 
 from saccade.core.errors import ConfigError, InterruptedTrainingError
 from saccade.core.interfaces import Batch
@@ -24,7 +35,13 @@ TASK = WordList()
 
 def train(lab: Lab, steps: int = 10, **changes) -> Training:
     """The training that most tests share: four members, so two a device."""
-    settings = {"task": TASK, "model": WordTableConfig(), "optimiser": DESCENT, "probes": (Table(),), "seeds": 4} | changes
+    settings = {
+        "task": TASK,
+        "model": WordTableConfig(),
+        "optimiser": DESCENT,
+        "probes": (Table(),),
+        "seeds": 4,
+    } | changes
     return lab.train(steps=steps, **settings)  # pyright: ignore[reportArgumentType]
 
 
@@ -38,18 +55,22 @@ def first(lab: Lab) -> Training:
     return train(lab)
 
 
-# -- going on -------------------------------------------------------------------------------------------------------
+# -- going on --------------------------------------------------------------------------------------
 
 
 def test_training_from_another_goes_on_with_the_same_bits(lab: Lab, first: Training):
-    """Plain descent on the whole set remembers nothing but the weights: 10 steps and 10 more, three times, are 30."""
+    """Plain descent on the whole set remembers nothing but the weights: 10 steps and 10 more,
+    three times, are 30.
+    """
     second = train(lab, start=first)
     third = train(lab, start=second)
     whole = numbers(train(lab, 30))
     for place, part in enumerate((first, second, third)):
         xr.testing.assert_identical(numbers(part), whole.isel(step=[place, place + 1]))
     np.testing.assert_array_equal(third.models.table, whole["table"].isel(step=-1))
-    assert not np.allclose(whole["table"].isel(step=1), whole["table"].isel(step=2))  # something moved
+    assert not np.allclose(
+        whole["table"].isel(step=1), whole["table"].isel(step=2)
+    )  # something moved
 
 
 def test_steps_and_time_count_from_the_new_start(lab: Lab, first: Training):
@@ -59,7 +80,9 @@ def test_steps_and_time_count_from_the_new_start(lab: Lab, first: Training):
 
 
 def test_no_steps_from_another_are_its_end(lab: Lab, first: Training):
-    np.testing.assert_array_equal(train(lab, 0, start=first).trajectory["table"], first.trajectory["table"].isel(step=[-1]))
+    np.testing.assert_array_equal(
+        train(lab, 0, start=first).trajectory["table"], first.trajectory["table"].isel(step=[-1])
+    )
 
 
 def test_start_answered_from_the_cache_starts_the_same_training(lab: Lab, first: Training):
@@ -79,8 +102,12 @@ def test_start_is_part_of_the_digest(lab: Lab, first: Training):
 def test_another_task_may_follow(lab: Lab, first: Training):
     second = train(lab, task=WordList(first_label=1), start=first).trajectory.isel(step=0)
     np.testing.assert_array_equal(second["table"], first.models.table)
-    right, wrong = (first.models.table[:, range(8), [(word + one) % 2 for word in range(8)]] for one in (1, 0))
-    np.testing.assert_allclose(second["loss"], np.mean(np.log1p(np.exp(wrong - right)), axis=1), rtol=1e-5)
+    right, wrong = (
+        first.models.table[:, range(8), [(word + one) % 2 for word in range(8)]] for one in (1, 0)
+    )
+    np.testing.assert_allclose(
+        second["loss"], np.mean(np.log1p(np.exp(wrong - right)), axis=1), rtol=1e-5
+    )
 
 
 WILD: dict[str, Any] = {"loss": squares, "optimiser": GradientDescent(1e6)}
@@ -95,17 +122,21 @@ def test_members_that_had_diverged_start_diverged(lab: Lab):
     assert np.all(np.isnan(second["table"]))
 
 
-def test_start_of_another_precision_is_trained_in_the_labs_own(lab: Lab, precise_lab: Lab, first: Training):
+def test_start_of_another_precision_is_trained_in_the_labs_own(
+    lab: Lab, precise_lab: Lab, first: Training
+):
     precise = train(precise_lab, start=first)
     np.testing.assert_array_equal(precise.trajectory["table"].isel(step=0), first.models.table)
     assert {precise.trajectory[name].dtype for name in ("table", "loss")} == {np.dtype(np.float64)}
     assert np.any(precise.models.table != precise.models.table.astype(np.float32))
     rounded = train(lab, start=precise)
     assert rounded.trajectory["table"].dtype == np.float32
-    np.testing.assert_array_equal(rounded.trajectory["table"].isel(step=0), precise.models.table.astype(np.float32))
+    np.testing.assert_array_equal(
+        rounded.trajectory["table"].isel(step=0), precise.models.table.astype(np.float32)
+    )
 
 
-# -- which member starts which --------------------------------------------------------------------------------------
+# -- which member starts which ---------------------------------------------------------------------
 
 
 def test_seeds_find_their_own_weights_in_any_order(lab: Lab, first: Training):
@@ -116,7 +147,9 @@ def test_seeds_find_their_own_weights_in_any_order(lab: Lab, first: Training):
 @pytest.fixture(scope="module")
 def swept(lab: Lab) -> Training:
     """Two standard deviations x two rates of one seed, all of them different in the end."""
-    training = train(lab, seeds=(1,), sweep={"model.table_std": (0.5, 2.0), "optimiser.rate": (0.1, 0.3)})
+    training = train(
+        lab, seeds=(1,), sweep={"model.table_std": (0.5, 2.0), "optimiser.rate": (0.1, 0.3)}
+    )
     assert len(np.unique(training.models.table.round(4), axis=0)) == 4
     return training
 
@@ -148,21 +181,30 @@ def test_sweeps_of_both_are_matched_by_value_and_new_ones_multiply(lab: Lab, swe
         xr.testing.assert_identical(same, end_of(swept).sel(rate=[0.3, 0.1]))
     for rate in (0.3, 0.1):
         # Closed form; five products in float32 lose at most 5 x 2^-23.
-        np.testing.assert_allclose(ended.sel(rate=rate), (1 - rate) ** 5 * begun.sel(rate=rate), rtol=2e-6)
+        np.testing.assert_allclose(
+            ended.sel(rate=rate), (1 - rate) ** 5 * begun.sel(rate=rate), rtol=2e-6
+        )
 
 
-# -- what is taken over ---------------------------------------------------------------------------------------------
+# -- what is taken over ----------------------------------------------------------------------------
 
 
 def test_initial_model_of_a_moment_is_the_given_start(lab: Lab, first: Training):
-    second = train(lab, probes=(Table(), Displacements(("table",))), record=Every(2), start=first).trajectory
-    table, displacement = (second[name].transpose("step", "seed", ...) for name in ("table", "displacement"))
+    second = train(
+        lab, probes=(Table(), Displacements(("table",))), record=Every(2), start=first
+    ).trajectory
+    table, displacement = (
+        second[name].transpose("step", "seed", ...) for name in ("table", "displacement")
+    )
     np.testing.assert_array_equal(table[0], first.models.table)
     np.testing.assert_array_equal(displacement[0], 0)
     way = np.linalg.norm(table - table[0], axis=(2, 3))
     np.testing.assert_allclose(displacement.sel(part="table"), way, rtol=1e-5)
     # A fresh draw would have shown: it lies elsewhere.
-    assert np.all(np.linalg.norm(first.models.table - first.trajectory["table"].isel(step=0), axis=(1, 2)) > 0.1)
+    assert np.all(
+        np.linalg.norm(first.models.table - first.trajectory["table"].isel(step=0), axis=(1, 2))
+        > 0.1
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +212,9 @@ class SelfTaughtConfig(WordTableConfig):
     """Labels are those of the member's own start."""
 
     def relabelled(self, task: Any, start: Any, batch: Any, key: PRNGKeyArray) -> Any:
-        return Batch(batch.words, jnp.argmax(start.table, axis=1)[batch.words[:, 0]].astype(jnp.int32))
+        return Batch(
+            batch.words, jnp.argmax(start.table, axis=1)[batch.words[:, 0]].astype(jnp.int32)
+        )
 
 
 def test_targets_that_a_start_sets_are_those_of_the_given_one(lab: Lab, first: Training):
@@ -197,7 +241,9 @@ class MaskedConfig(RidgedConfig):
 
     def build(self, task: Any, key: PRNGKeyArray) -> MaskedTable:
         ridged = super().build(task, key)
-        return MaskedTable(ridged.table, ridged.strength, jnp.arange(task.vocabulary_size) < self.words)
+        return MaskedTable(
+            ridged.table, ridged.strength, jnp.arange(task.vocabulary_size) < self.words
+        )
 
 
 def test_real_numbers_come_along_whether_they_learn_or_not_and_masks_do_not(lab: Lab):
@@ -205,14 +251,16 @@ def test_real_numbers_come_along_whether_they_learn_or_not_and_masks_do_not(lab:
     all_words = train(lab, model=MaskedConfig(strength=0.2), loss=nothing)
     few_words = train(lab, model=MaskedConfig(strength=0.1, words=4), loss=nothing, start=all_words)
     models = few_words.models
-    np.testing.assert_array_equal(few_words.trajectory["table"].isel(step=0), all_words.models.table)
+    np.testing.assert_array_equal(
+        few_words.trajectory["table"].isel(step=0), all_words.models.table
+    )
     np.testing.assert_array_equal(models.counts, np.tile(np.arange(8) < 4, (4, 1)))
     np.testing.assert_array_equal(models.strength, np.full(4, 0.2, np.float32))
     # Ten products in float32 lose at most 10 x 2^-23.
     np.testing.assert_allclose(models.table, 0.9**10 * all_words.models.table, rtol=3e-6)
 
 
-# -- what is refused ------------------------------------------------------------------------------------------------
+# -- what is refused -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -230,7 +278,9 @@ def test_real_numbers_come_along_whether_they_learn_or_not_and_masks_do_not(lab:
         ),
     ],
 )
-def test_seeds_and_values_that_the_start_lacks_are_refused(lab: Lab, swept: Training, changes: dict[str, Any], message: str):
+def test_seeds_and_values_that_the_start_lacks_are_refused(
+    lab: Lab, swept: Training, changes: dict[str, Any], message: str
+):
     before = sorted(lab.folder.glob("*.training"))
     with pytest.raises(ConfigError) as refusal:
         train(lab, start=swept, **changes)
@@ -250,15 +300,20 @@ def test_start_that_does_not_fit_is_refused(lab: Lab, first: Training, changes: 
     before = sorted(lab.folder.glob("*.training"))
     with pytest.raises(ConfigError) as refusal:
         train(lab, start=first, **changes)
-    expected = f"start: got a model with arrays [(8, 2)], allowed: one with the arrays of this one, {arrays}"
+    expected = (
+        "start: got a model with arrays [(8, 2)], allowed: one with the arrays of this one,"
+        f" {arrays}"
+    )
     assert str(refusal.value) == expected
     assert sorted(lab.folder.glob("*.training")) == before
 
 
-# -- stopping -------------------------------------------------------------------------------------------------------
+# -- stopping --------------------------------------------------------------------------------------
 
 
-def test_stopped_training_goes_on_from_its_state_and_not_from_the_start(lab: Lab, first: Training, tmp_path: Path):
+def test_stopped_training_goes_on_from_its_state_and_not_from_the_start(
+    lab: Lab, first: Training, tmp_path: Path
+):
     """With Adam, which has moments to keep; the other training was done in another folder."""
     settings: dict[str, Any] = {"steps": 30, "optimiser": Adam(0.1), "start": first}
     unbroken = train(lab, **settings)

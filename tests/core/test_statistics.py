@@ -1,4 +1,6 @@
-"""Intervals over seeds, rates, pooled numbers, rank correlations and exponents of power laws, against SciPy and closed forms."""
+"""Intervals over seeds, rates, pooled numbers, rank correlations and exponents of power laws,
+against SciPy and closed forms.
+"""
 
 import math
 
@@ -48,16 +50,19 @@ def test_interval_is_that_of_the_normal_law_for_many_numbers():
     values = np.random.default_rng(0).normal(2, 3, 400)
     error = values.std() / math.sqrt(values.size)
     expected = np.asarray(stats.norm.interval(LEVEL, values.mean(), error))
-    # The 2.5 % quantile of 4000 resamples has a standard error of sqrt(0.025 0.975 / 4000) / 0.058 = 0.042 errors of the
-    # mean (0.058: density of the normal law there); four of those.
+    # The 2.5 % quantile of 4000 resamples has a standard error of sqrt(0.025 0.975 / 4000) / 0.058
+    # = 0.042 errors of the mean (0.058: density of the normal law there); four of those.
     np.testing.assert_allclose(bootstrap_interval(values), expected, atol=4 * 0.042 * error)
 
 
 def test_interval_covers_the_truth_about_as_often_as_it_says():
     random = np.random.default_rng(1)
-    inside = [low <= 0 <= high for low, high in (bootstrap_interval(random.normal(size=30)) for _ in range(200))]
-    # The percentile bootstrap is too narrow by about sqrt(29/30), worth 93.5 % here; 200 trials have a standard error of
-    # 1.7 %, and four of those are allowed.
+    inside = [
+        low <= 0 <= high
+        for low, high in (bootstrap_interval(random.normal(size=30)) for _ in range(200))
+    ]
+    # The percentile bootstrap is too narrow by about sqrt(29/30), worth 93.5 % here; 200 trials
+    # have a standard error of 1.7 %, and four of those are allowed.
     assert abs(np.mean(inside) - 0.935) < 4 * 0.017
 
 
@@ -87,7 +92,7 @@ def test_infinite_numbers_alone_are_an_interval_of_no_width():
     assert bootstrap_interval(np.full(3, math.inf)) == (math.inf, math.inf)
 
 
-# -- rates ----------------------------------------------------------------------------------------------------------
+# -- rates -----------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
@@ -97,8 +102,13 @@ def test_exact_interval_is_clopper_and_pearsons(trials: int, share: float):
     successes = round(share * trials)
     low, high = exact_interval(successes, trials)
     tail = (1 - LEVEL) / 2
-    assert low == pytest.approx(stats.beta.ppf(tail, successes, trials - successes + 1) if successes else 0, abs=1e-9)
-    assert high == pytest.approx(stats.beta.ppf(1 - tail, successes + 1, trials - successes) if successes < trials else 1, abs=1e-9)
+    assert low == pytest.approx(
+        stats.beta.ppf(tail, successes, trials - successes + 1) if successes else 0, abs=1e-9
+    )
+    assert high == pytest.approx(
+        stats.beta.ppf(1 - tail, successes + 1, trials - successes) if successes < trials else 1,
+        abs=1e-9,
+    )
     assert low <= successes / trials <= high
 
 
@@ -108,7 +118,9 @@ def test_exact_interval_covers_every_rate_as_often_as_it_says():
     rates = np.linspace(0.01, 0.99, 99)
     intervals = np.asarray([exact_interval(count, trials) for count in range(trials + 1)])
     inside = (intervals[:, :1] <= rates) & (rates <= intervals[:, 1:])
-    covered = np.sum(stats.binom.pmf(np.arange(trials + 1)[:, None], trials, rates) * inside, axis=0)
+    covered = np.sum(
+        stats.binom.pmf(np.arange(trials + 1)[:, None], trials, rates) * inside, axis=0
+    )
     assert covered.min() >= LEVEL
 
 
@@ -123,20 +135,31 @@ def outcomes(successes: int, trials: int) -> xr.DataArray:
 def chances(successes: int, first: int, second: int) -> np.ndarray:
     """Chance of every count in the first sample, if so many of all succeed wherever they are."""
     counts = range(first + 1)
-    ways = [math.comb(first, one) * math.comb(second, successes - one) if one <= successes else 0 for one in counts]
+    ways = [
+        math.comb(first, one) * math.comb(second, successes - one) if one <= successes else 0
+        for one in counts
+    ]
     return np.asarray(ways) / math.comb(first + second, successes)
 
 
 @settings(max_examples=40, deadline=None)
-@given(first=st.integers(1, 25), second=st.integers(1, 25), shares=st.tuples(st.floats(0, 1), st.floats(0, 1)))
-def test_fisher_test_adds_the_chances_of_all_that_is_as_unlikely(first: int, second: int, shares: tuple[float, float]):
+@given(
+    first=st.integers(1, 25),
+    second=st.integers(1, 25),
+    shares=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+)
+def test_fisher_test_adds_the_chances_of_all_that_is_as_unlikely(
+    first: int, second: int, shares: tuple[float, float]
+):
     one, other = round(shares[0] * first), round(shares[1] * second)
     found = fisher_test(outcomes(one, first), outcomes(other, second)).item()
     chance = chances(one + other, first, second)
     assert found == pytest.approx(chance[chance <= chance[one] * (1 + 1e-7)].sum(), rel=1e-6)
     theirs = np.asarray(stats.fisher_exact([[one, first - one], [other, second - other]]))[1]
     assert found == pytest.approx(theirs, rel=1e-12)
-    assert fisher_test(outcomes(other, second), outcomes(one, first)).item() == pytest.approx(found, rel=1e-9)
+    assert fisher_test(outcomes(other, second), outcomes(one, first)).item() == pytest.approx(
+        found, rel=1e-9
+    )
 
 
 @pytest.mark.parametrize(
@@ -186,7 +209,7 @@ def test_fisher_test_leaves_out_seeds_without_an_outcome():
     assert found.attrs["seeds"] == 4
 
 
-# -- numbers of all seeds together ----------------------------------------------------------------------------------
+# -- numbers of all seeds together -----------------------------------------------------------------
 
 
 def sample(values, *dims: str) -> xr.DataArray:
@@ -207,12 +230,16 @@ def test_first_resample_is_the_sample_itself_and_all_are_the_same_again():
 def test_resamples_spread_like_the_mean():
     random = np.random.default_rng(7)
     first, second = sample(random.normal(0, 2, 30)), sample(random.normal(5, 1, 12))
-    # The spread of 500 draws has a relative standard error of 1 / sqrt(2 x 500) = 3.2 %; four of those. Their mean is off by
-    # 1 / sqrt(500) = 4.5 % of the spread; four of those.
+    # The spread of 500 draws has a relative standard error of 1 / sqrt(2 x 500) = 3.2 %; four of
+    # those. Their mean is off by 1 / sqrt(500) = 4.5 % of the spread; four of those.
     variances = [float(values.var()) / values.size for values in (first, second)]
     for found, expected, variance in (
         (over_all_seeds(np.mean, first), first.mean(), variances[0]),
-        (over_all_seeds(lambda one, other: one.mean() - other.mean(), first, second), first.mean() - second.mean(), sum(variances)),
+        (
+            over_all_seeds(lambda one, other: one.mean() - other.mean(), first, second),
+            first.mean() - second.mean(),
+            sum(variances),
+        ),
     ):
         assert found[1:].std() == pytest.approx(variance**0.5, rel=4 * 0.032)
         assert found[1:].mean() == pytest.approx(float(expected), abs=4 * 0.045 * variance**0.5)
@@ -220,7 +247,9 @@ def test_resamples_spread_like_the_mean():
 
 def test_samples_are_resampled_apart_even_if_they_are_the_same():
     values = sample(np.random.default_rng(8).normal(size=10))
-    assert np.all(over_all_seeds(lambda one, other: one.mean() - other.mean(), values, values)[1:50] != 0)
+    assert np.all(
+        over_all_seeds(lambda one, other: one.mean() - other.mean(), values, values)[1:50] != 0
+    )
 
 
 def test_what_a_seed_has_stays_together():
@@ -273,7 +302,7 @@ def test_nine_of_twenty_seeds_that_never_got_there_leave_the_median_open_above()
     assert high == math.inf
 
 
-# -- rank correlation -----------------------------------------------------------------------------------------------
+# -- rank correlation ------------------------------------------------------------------------------
 
 
 def spearman(first: np.ndarray, second: np.ndarray) -> float:
@@ -286,18 +315,26 @@ def test_rank_correlation_is_spearmans_with_ties(pairs: list[tuple[int, int]]):
     first, second = np.asarray(pairs, dtype=float).T
     assume(np.ptp(first) > 0)
     assume(np.ptp(second) > 0)
-    got = rank_correlation(xr.DataArray(first, dims="step"), xr.DataArray(second, dims="step"), "step")
+    got = rank_correlation(
+        xr.DataArray(first, dims="step"), xr.DataArray(second, dims="step"), "step"
+    )
     assert float(got) == pytest.approx(spearman(first, second), abs=1e-12)
 
 
 def test_rank_correlation_runs_along_one_dim_and_broadcasts():
     random = np.random.default_rng(4)
     first, second = random.normal(size=(3, 2, 15)), random.normal(size=15)
-    got = rank_correlation(xr.DataArray(first, dims=("seed", "word", "step")), xr.DataArray(second, dims="step"), "step")
+    got = rank_correlation(
+        xr.DataArray(first, dims=("seed", "word", "step")),
+        xr.DataArray(second, dims="step"),
+        "step",
+    )
     assert set(got.dims) == {"seed", "word"}
     for seed in range(3):
         for word in range(2):
-            assert float(got.isel(seed=seed, word=word)) == pytest.approx(spearman(first[seed, word], second))
+            assert float(got.isel(seed=seed, word=word)) == pytest.approx(
+                spearman(first[seed, word], second)
+            )
 
 
 def test_rank_correlation_leaves_missing_numbers_out_in_pairs():
@@ -305,7 +342,9 @@ def test_rank_correlation_leaves_missing_numbers_out_in_pairs():
     first = np.asarray([1.0, 2.0, 3.0, 4.0, 5.0, np.nan])
     second = np.asarray([2.0, 1.0, np.nan, 4.0, 3.0, 9.0])
     whole = np.isfinite(first) & np.isfinite(second)
-    got = rank_correlation(xr.DataArray(first, dims="step"), xr.DataArray(second, dims="step"), "step")
+    got = rank_correlation(
+        xr.DataArray(first, dims="step"), xr.DataArray(second, dims="step"), "step"
+    )
     assert float(got) == pytest.approx(spearman(first[whole], second[whole]))
 
 
@@ -315,7 +354,7 @@ def test_rank_correlation_of_monotone_curves_is_one():
     assert float(rank_correlation(step, -(step**3), "step")) == pytest.approx(-1)
 
 
-# -- exponents ------------------------------------------------------------------------------------------------------
+# -- exponents -------------------------------------------------------------------------------------
 
 
 def along(values, dim: str = "scale") -> xr.DataArray:
@@ -327,14 +366,18 @@ def along(values, dim: str = "scale") -> xr.DataArray:
 def test_exponent_of_a_power_law_is_found_exactly(exponent: float, factor: float, points: int):
     x = along(np.geomspace(1e-3, 10, points))
     # Rounding of the logarithms, over a spread of at least four decades.
-    assert float(log_slope(x, factor * x**exponent, "scale")) == pytest.approx(exponent, abs=1e-12 * (1 + abs(np.log(factor))))
+    assert float(log_slope(x, factor * x**exponent, "scale")) == pytest.approx(
+        exponent, abs=1e-12 * (1 + abs(np.log(factor)))
+    )
 
 
 def test_exponent_is_that_of_least_squares():
     random = np.random.default_rng(5)
     x, y = random.uniform(0.1, 10, 20), random.uniform(0.1, 10, 20)
     expected = stats.linregress(np.log(x), np.log(y))
-    assert float(log_slope(along(x), along(y), "scale")) == pytest.approx(np.asarray(expected)[0], rel=1e-10)
+    assert float(log_slope(along(x), along(y), "scale")) == pytest.approx(
+        np.asarray(expected)[0], rel=1e-10
+    )
 
 
 @pytest.mark.parametrize("missing", [np.nan, 0.0, -2.0])
@@ -349,9 +392,13 @@ def test_numbers_without_a_logarithm_are_left_out_of_the_exponent(missing: float
 
 
 def test_members_without_enough_numbers_have_no_exponent():
-    """A line needs two points: none, or one, gives NaN and no warning; other members are not touched."""
+    """A line needs two points: none, or one, gives NaN and no warning; other members are not
+    touched.
+    """
     x = along([0.1, 1.0, 10.0])
-    y = xr.DataArray([[1.0, 10.0, 100.0], [np.nan] * 3, [np.nan, 2.0, np.nan]], dims=("seed", "scale"))
+    y = xr.DataArray(
+        [[1.0, 10.0, 100.0], [np.nan] * 3, [np.nan, 2.0, np.nan]], dims=("seed", "scale")
+    )
     found = log_slope(x, y, "scale")
     assert found.dims == ("seed",)
     np.testing.assert_allclose(found, [1, np.nan, np.nan])
@@ -359,7 +406,9 @@ def test_members_without_enough_numbers_have_no_exponent():
 
 def test_exponents_run_along_one_dim():
     x = along([1.0, 2.0, 4.0])
-    y = xr.DataArray(np.stack([x.values, x.values**2, x.values**-1])[None], dims=("seed", "part", "scale"))
+    y = xr.DataArray(
+        np.stack([x.values, x.values**2, x.values**-1])[None], dims=("seed", "part", "scale")
+    )
     np.testing.assert_allclose(log_slope(x, y, "scale"), [[1, 2, -1]])
 
 
@@ -369,6 +418,11 @@ def test_the_interval_is_that_of_scipy(size):
 
     values = np.random.default_rng(size).normal(size=size)
     theirs = stats.bootstrap(
-        (values,), np.mean, n_resamples=RESAMPLES, confidence_level=LEVEL, method="percentile", rng=np.random.default_rng(0)
+        (values,),
+        np.mean,
+        n_resamples=RESAMPLES,
+        confidence_level=LEVEL,
+        method="percentile",
+        rng=np.random.default_rng(0),
     ).confidence_interval
     np.testing.assert_allclose(bootstrap_interval(values), (theirs.low, theirs.high), rtol=1e-12)

@@ -1,4 +1,6 @@
-"""Stopping and states: asked to stop, deaf to interrupts, what a state holds and how often one is written."""
+"""Stopping and states: asked to stop, deaf to interrupts, what a state holds and how often one
+is written.
+"""
 
 import os
 import signal
@@ -32,12 +34,15 @@ def plain(lab: Lab) -> Training:
     return train(lab)
 
 
-# -- stopping -------------------------------------------------------------------------------------------------------
+# -- stopping --------------------------------------------------------------------------------------
 
 
 def test_training_that_is_asked_to_stop_goes_on_to_the_same_bits(plain: Training, tmp_path: Path):
     asked = iter([False, False, True])
-    with pytest.raises(InterruptedTrainingError, match=r"stopped training at step \d+ of 60; the same command goes on from there"):
+    with pytest.raises(
+        InterruptedTrainingError,
+        match=r"stopped training at step \d+ of 60; the same command goes on from there",
+    ):
         train(Lab(tmp_path, asked_to_stop=lambda: next(asked)))
     header, arrays = read_state(state_file(Lab(tmp_path), plain))
     assert 0 < header["step"] < 60
@@ -52,9 +57,14 @@ def test_every_sitting_gets_on_even_if_it_is_asked_to_stop_at_once(lab: Lab, tmp
     own = Lab(tmp_path, asked_to_stop=lambda: True)
     with pytest.raises(InterruptedTrainingError, match="stopped training at step 1 of 2;"):
         train(own, 2)
-    with pytest.raises(InterruptedTrainingError, match="stopped after training, which is finished; the same command goes on"):
+    with pytest.raises(
+        InterruptedTrainingError,
+        match="stopped after training, which is finished; the same command goes on",
+    ):
         train(own, 2)
-    xr.testing.assert_identical(train(own, 2).trajectory, train(lab, 2).trajectory)  # of a finished one nothing is asked
+    xr.testing.assert_identical(
+        train(own, 2).trajectory, train(lab, 2).trajectory
+    )  # of a finished one nothing is asked
 
 
 def test_process_that_ignores_interrupts_goes_on_ignoring_them(plain: Training, tmp_path: Path):
@@ -67,15 +77,21 @@ def test_process_that_ignores_interrupts_goes_on_ignoring_them(plain: Training, 
     xr.testing.assert_identical(through.trajectory, plain.trajectory)
 
 
-# -- states ---------------------------------------------------------------------------------------------------------
+# -- states ----------------------------------------------------------------------------------------
 
 
-def test_finished_state_has_no_optimiser_and_an_unfinished_one_has(lab: Lab, plain: Training, tmp_path: Path):
+def test_finished_state_has_no_optimiser_and_an_unfinished_one_has(
+    lab: Lab, plain: Training, tmp_path: Path
+):
     """Adam keeps two moments of every number: they go on with a training, and end with it."""
 
     def tables(folder: Lab) -> list[np.ndarray]:
         _, arrays = read_state(state_file(folder, plain))
-        return [array for name, array in arrays.items() if name.startswith("carry:") and array.shape == plain.models.table.shape]
+        return [
+            array
+            for name, array in arrays.items()
+            if name.startswith("carry:") and array.shape == plain.models.table.shape
+        ]
 
     own = Lab(tmp_path, asked_to_stop=lambda: True)
     with pytest.raises(InterruptedTrainingError):
@@ -91,7 +107,9 @@ def test_finished_state_has_no_optimiser_and_an_unfinished_one_has(lab: Lab, pla
         (table,) = tables(folder)
         np.testing.assert_array_equal(table, plain.trajectory["table"].isel(step=-1))
     for training in (plain, resumed, from_the_cache):
-        np.testing.assert_array_equal(training.models.table, plain.trajectory["table"].isel(step=-1))
+        np.testing.assert_array_equal(
+            training.models.table, plain.trajectory["table"].isel(step=-1)
+        )
         xr.testing.assert_identical(training.trajectory, plain.trajectory)
 
 
@@ -107,7 +125,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """A clock by which a dispatch, which is then of one step, takes a second, and nothing else takes any time."""
+    """A clock by which a dispatch, which is then of one step, takes a second, and nothing else
+    takes any time.
+    """
     clock, advance = Clock(), Engine.advance
 
     def slow(*arguments):
@@ -121,9 +141,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.mark.parametrize(("interval", "writing", "gap"), [(0, 0, 1), (0, 1, 21), (9.5, 1, 30)])
 def test_states_are_written_rarely_if_that_takes_long(
-    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval: float, writing: float, gap: int
-):  # fmt: skip
-    """From the end of one to the next: the interval, and at least 20 times as long as the last one took."""
+    clock: Clock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    interval: float,
+    writing: float,
+    gap: int,
+):
+    """From the end of one to the next: the interval, and at least 20 times as long as the last
+    one took.
+    """
     steps: list[int] = []
 
     def written(path: Path, header: dict, arrays: dict) -> None:

@@ -1,4 +1,6 @@
-"""Sealed files: whole or refused by name, written at once or not at all, locked while they are owned."""
+"""Sealed files: whole or refused by name, written at once or not at all, locked while they are
+owned.
+"""
 
 import errno
 import io
@@ -18,7 +20,13 @@ from hypothesis import strategies as st
 from saccade.core.errors import FileError
 from saccade.core.storage import locked, read_sealed, read_state, write_sealed, write_state
 
-HEADER = {"digest": "ab" * 32, "step": 7, "finished": False, "seconds": 1.5, "name": "Aufmerksamkeit, 注意"}
+HEADER = {
+    "digest": "ab" * 32,
+    "step": 7,
+    "finished": False,
+    "seconds": 1.5,
+    "name": "Aufmerksamkeit, 注意",
+}
 ARRAYS = {
     "carry:0": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4),
     "carry:1": np.asarray([-1, 2**31 - 1], dtype=np.int32),
@@ -98,7 +106,13 @@ def test_two_files_in_one_are_refused(state: Path):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"a letter to the editor", b"SACCADE\x01" * 20, pickle.dumps({"header": list(range(100))}), bytes(1000)],
+    [
+        b"",
+        b"a letter to the editor",
+        b"SACCADE\x01" * 20,
+        pickle.dumps({"header": list(range(100))}),
+        bytes(1000),
+    ],
     ids=["empty", "text", "magic alone", "pickle", "zeros"],
 )
 def test_foreign_file_is_refused(tmp_path: Path, content: bytes):
@@ -148,7 +162,7 @@ def test_missing_file_and_folder_are_refused(tmp_path: Path):
     assert_refused(tmp_path)
 
 
-# -- writing --------------------------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------------------
 
 
 def left_over(folder: Path) -> list[str]:
@@ -157,7 +171,9 @@ def left_over(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "fdopen"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
-def test_failed_write_leaves_the_old_file_and_no_other(state: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int):
+def test_failed_write_leaves_the_old_file_and_no_other(
+    state: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+):
     before = state.read_bytes()
 
     def refuse(*arguments, **options):
@@ -206,7 +222,7 @@ def test_written_file_has_the_permissions_of_any_new_file(tmp_path: Path):
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
 
 
-# -- locks ----------------------------------------------------------------------------------------------------------
+# -- locks -----------------------------------------------------------------------------------------
 
 HOLDER = """
 import sys, time
@@ -221,9 +237,14 @@ with locked(Path(sys.argv[1])):
 
 
 def holder(lock: Path, mark: Path) -> subprocess.Popen[str]:
-    """Another process that holds the lock until its input ends, and leaves a mark just before it lets go."""
+    """Another process that holds the lock until its input ends, and leaves a mark just before it
+    lets go.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(lock), str(mark)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, str(lock), str(mark)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"

@@ -10,7 +10,15 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
-from word_table import DrawnNumbers, Labels, Table, TaughtConfig, WordTableConfig, label_visits, visits
+from word_table import (
+    DrawnNumbers,
+    Labels,
+    Table,
+    TaughtConfig,
+    WordTableConfig,
+    label_visits,
+    visits,
+)
 
 from saccade.core.engine import initial_model, purpose_key, training_set
 from saccade.core.errors import ConfigError, InterruptedTrainingError
@@ -34,9 +42,17 @@ def in_a_hurry() -> Iterator[None]:
 def train(lab: Lab, **changes) -> Training:
     """Counts the words of its batches: a step at rate 1 adds 1 to the row of every example."""
     settings = {
-        "task": TASK, "model": EMPTY, "optimiser": GradientDescent(1.0), "steps": STEPS, "probes": (Table(),), "record": Every(1),
-        "seeds": 4, "batch_size": SIZE, "stream": True, "loss": visits,
-    }  # fmt: skip
+        "task": TASK,
+        "model": EMPTY,
+        "optimiser": GradientDescent(1.0),
+        "steps": STEPS,
+        "probes": (Table(),),
+        "record": Every(1),
+        "seeds": 4,
+        "batch_size": SIZE,
+        "stream": True,
+        "loss": visits,
+    }
     return lab.train(**(settings | changes))
 
 
@@ -64,29 +80,43 @@ def test_every_step_sees_the_examples_that_its_key_draws(streamed: Training):
 
 
 def test_examples_are_new_at_every_step_and_for_every_seed(streamed: Training):
-    """Of 384 draws from 4000 words, 18 pairs are expected to be equal; of a training set of 24, all would be."""
+    """Of 384 draws from 4000 words, 18 pairs are expected to be equal; of a training set of 24,
+    all would be.
+    """
     seen = int((counts(streamed).isel(step=-1).sum("seed") > 0).sum())
-    assert 384 - 18 - 4 * 18**0.5 < seen <= 384  # four standard deviations of a Poisson number of pairs
+    assert (
+        384 - 18 - 4 * 18**0.5 < seen <= 384
+    )  # four standard deviations of a Poisson number of pairs
     for seed in range(4):
         known = np.asarray(training_set(TASK, seed).words)
         assert np.isin(words_of_step(seed, 0), known).sum() < SIZE
 
 
 def test_the_training_set_only_measures(streamed: Training):
-    """The recorded loss is that of the fixed training set: minus the visits to its words, in both columns."""
+    """The recorded loss is that of the fixed training set: minus the visits to its words, in
+    both columns.
+    """
     table, loss = streamed.trajectory["table"].sum("label"), streamed.trajectory["loss"]
     for seed in range(4):
         known = np.asarray(training_set(TASK, seed).words)[:, 0]
-        np.testing.assert_array_equal(loss.sel(seed=seed), -table.sel(seed=seed).values[:, known].sum(axis=1))
+        np.testing.assert_array_equal(
+            loss.sel(seed=seed), -table.sel(seed=seed).values[:, known].sum(axis=1)
+        )
     assert np.any(loss < 0)
 
 
-def test_a_seed_sees_the_same_stream_in_any_company_and_on_any_schedule(lab: Lab, streamed: Training):
+def test_a_seed_sees_the_same_stream_in_any_company_and_on_any_schedule(
+    lab: Lab, streamed: Training
+):
     alone = train(lab, seeds=(2,), record=AtSteps((5,)))
-    np.testing.assert_array_equal(counts(alone).sel(seed=2), counts(streamed).sel(seed=2, step=[0, 5, STEPS]))
+    np.testing.assert_array_equal(
+        counts(alone).sel(seed=2), counts(streamed).sel(seed=2, step=[0, 5, STEPS])
+    )
     longer = train(lab, steps=20, record=AtSteps((7, STEPS)), seeds=(3, 0, 2, 1))
     shared = [0, 7, STEPS]
-    np.testing.assert_array_equal(counts(longer).sel(seed=range(4), step=shared), counts(streamed).sel(step=shared))
+    np.testing.assert_array_equal(
+        counts(longer).sel(seed=range(4), step=shared), counts(streamed).sel(step=shared)
+    )
 
 
 def test_batches_may_be_larger_than_the_training_set(lab: Lab):
@@ -120,7 +150,7 @@ def test_a_stream_without_a_batch_size_is_refused(lab: Lab):
         train(lab, optimiser=GradientFlow(0.5))
 
 
-# -- targets of a start or a teacher --------------------------------------------------------------------------------
+# -- targets of a start or a teacher ---------------------------------------------------------------
 
 TAUGHT = TaughtConfig()
 
@@ -141,9 +171,15 @@ def test_targets_are_those_of_the_members_own_start(taught: Training):
     for seed in range(4):
         labels = labels_of_words(seed)
         train_words = np.asarray(training_set(TASK, seed).words)[:, 0]
-        test_words = np.asarray(TASK.sample(purpose_key(seed, "evaluation"), TASK.test_size).words)[:, 0]
-        np.testing.assert_array_equal(taught.trajectory["train_label"].sel(seed=seed, step=0), labels[train_words])
-        np.testing.assert_array_equal(taught.trajectory["test_label"].sel(seed=seed, step=3), labels[test_words])
+        test_words = np.asarray(TASK.sample(purpose_key(seed, "evaluation"), TASK.test_size).words)[
+            :, 0
+        ]
+        np.testing.assert_array_equal(
+            taught.trajectory["train_label"].sel(seed=seed, step=0), labels[train_words]
+        )
+        np.testing.assert_array_equal(
+            taught.trajectory["test_label"].sel(seed=seed, step=3), labels[test_words]
+        )
     assert len({labels_of_words(seed).tobytes() for seed in range(4)}) == 4
 
 
@@ -159,10 +195,16 @@ def test_streamed_examples_have_the_same_teacher(taught: Training):
 
 
 def test_minibatches_have_the_same_teacher(lab: Lab):
-    """An epoch of minibatches visits every word of the training set once, under its teacher's label."""
-    moved = train(lab, model=TAUGHT, probes=(Table(),), loss=label_visits, steps=3, stream=False).trajectory["table"]
+    """An epoch of minibatches visits every word of the training set once, under its teacher's
+    label.
+    """
+    moved = train(
+        lab, model=TAUGHT, probes=(Table(),), loss=label_visits, steps=3, stream=False
+    ).trajectory["table"]
     for seed in range(4):
         words = np.asarray(training_set(TASK, seed).words)[:, 0]
         expected = np.zeros((TASK.vocabulary_size, 2))
         np.add.at(expected, (words, labels_of_words(seed)[words]), 1)
-        np.testing.assert_array_equal((moved.sel(seed=seed, step=3) - moved.sel(seed=seed, step=0)).round(), expected)
+        np.testing.assert_array_equal(
+            (moved.sel(seed=seed, step=3) - moved.sel(seed=seed, step=0)).round(), expected
+        )

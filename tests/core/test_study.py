@@ -32,28 +32,42 @@ def experiment(config: ExampleConfig, lab: Lab) -> Mapping[str, Arm]:
     rates = config.rate.values if isinstance(config.rate, Swept) else (config.rate,)
     error = np.asarray(rates)[:, None] + 0.01 * np.arange(config.seeds)
     trajectory = xr.Dataset(
-        {"error": (("rate", "seed", "step"), error[..., None]), "diverged_at": (("rate", "seed"), np.full(error.shape, -1))},
+        {
+            "error": (("rate", "seed", "step"), error[..., None]),
+            "diverged_at": (("rate", "seed"), np.full(error.shape, -1)),
+        },
         {"rate": list(rates), "seed": np.arange(config.seeds), "step": [0]},
         {"seconds": 2.0},
     )
-    arm = Arm(trajectory if swept else trajectory.isel(rate=0, drop=True), xr.Dataset(), xr.Dataset())
+    arm = Arm(
+        trajectory if swept else trajectory.isel(rate=0, drop=True), xr.Dataset(), xr.Dataset()
+    )
     return {"one": arm, "two": arm}
 
 
 STUDY = Study(
-    "example", "An example", "Nobody 2021", {"quick": ExampleConfig(), "paper": ExampleConfig(seeds=5)}, experiment,
+    "example",
+    "An example",
+    "Nobody 2021",
+    {"quick": ExampleConfig(), "paper": ExampleConfig(seeds=5)},
+    experiment,
     (
         Claim(
-            "A-1", "The error is small", "Nobody 2021, figure 1",
-            (Check("error", lambda record: record.arm("one").end["error"], "<=", 0.15, ("one",)),), "the figure",
+            "A-1",
+            "The error is small",
+            "Nobody 2021, figure 1",
+            (Check("error", lambda record: record.arm("one").end["error"], "<=", 0.15, ("one",)),),
+            "the figure",
         ),
     ),
     lambda record: (),
-)  # fmt: skip
+)
 
 
 def test_every_file_in_the_folder_is_a_study_of_that_name():
-    files = sorted(path.stem for path in Path(studies.__path__[0]).glob("*.py") if path.stem != "__init__")
+    files = sorted(
+        path.stem for path in Path(studies.__path__[0]).glob("*.py") if path.stem != "__init__"
+    )
     assert study_names() == files
     assert files
     for name in files:
@@ -83,7 +97,12 @@ def test_unknown_preset_is_refused_with_what_is_allowed():
 
 def test_run_records_config_verdicts_and_time(tmp_path: Path):
     record = STUDY.run(STUDY.config("quick"), Lab(tmp_path), "quick")
-    assert (record.study, record.preset, record.precision, record.seconds) == ("example", "quick", "float32", 4.0)
+    assert (record.study, record.preset, record.precision, record.seconds) == (
+        "example",
+        "quick",
+        "float32",
+        4.0,
+    )
     assert record.config == {"seeds": 3, "rate": 0.1, "unused": 1.0, "sweeps": {}}
     assert record.verdicts["A-1"]["verdict"] == "holds"
     assert "jax" in record.versions
@@ -99,7 +118,9 @@ def test_swept_run_has_a_cell_for_every_value(tmp_path: Path):
 
 def test_unknown_sweep_is_refused_with_what_is_allowed():
     for name in ("speed", "seeds"):
-        with pytest.raises(ConfigError, match=f"sweep {name}: no such float in example, allowed: rate, unused"):
+        with pytest.raises(
+            ConfigError, match=f"sweep {name}: no such float in example, allowed: rate, unused"
+        ):
             STUDY.swept(STUDY.config("quick"), {name: (1, 2)})
 
 

@@ -87,7 +87,7 @@ def test_impossible_grid_is_refused(grid: tuple[float, ...], got: str):
     assert str(refusal.value) == f"sweep rate: got {got}"
 
 
-# -- checks ---------------------------------------------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
@@ -102,13 +102,17 @@ def test_every_swept_value_is_checked(value: float):
 
 @pytest.mark.parametrize("value", [1, -2, 2.0, "3", None])
 def test_count_must_be_whole_and_large_enough(value):
-    with pytest.raises(ConfigError, match=rf"count: got {value!r}, allowed: a whole number, at least 2"):
+    with pytest.raises(
+        ConfigError, match=rf"count: got {value!r}, allowed: a whole number, at least 2"
+    ):
         Inner(count=value)
 
 
 @pytest.mark.parametrize("value", ["fast", None])
 def test_wrong_type_is_refused_like_a_wrong_value(value):
-    with pytest.raises(ConfigError, match=rf"width: got {value!r}, allowed: a finite number above 0"):
+    with pytest.raises(
+        ConfigError, match=rf"width: got {value!r}, allowed: a finite number above 0"
+    ):
         Inner(value)
 
 
@@ -117,7 +121,7 @@ def test_arithmetic_that_leaves_the_allowed_range_is_refused():
         GradientDescent(Swept.over("rate", (0.5, 1.5)) - 1)  # pyright: ignore[reportArgumentType]
 
 
-# -- finding and placing --------------------------------------------------------------------------------------------
+# -- finding and placing ---------------------------------------------------------------------------
 
 
 def test_sweepable_lists_floats_at_any_depth():
@@ -140,7 +144,9 @@ def test_with_sweep_checks_every_value():
         with_sweep(Outer(), "rate", (0.5, 2))
 
 
-@pytest.mark.parametrize("path", ["speed", "name", "inner", "inner.count", "inner.widht", "rate.rate", ""])
+@pytest.mark.parametrize(
+    "path", ["speed", "name", "inner", "inner.count", "inner.widht", "rate.rate", ""]
+)
 def test_unknown_path_is_refused_with_what_is_allowed(path: str):
     with pytest.raises(ConfigError) as refusal:
         with_sweep(Outer(), path, (1, 2))
@@ -159,7 +165,9 @@ def test_config_without_floats_allows_none():
 def test_swept_in_finds_sweeps_at_any_depth_in_order():
     config = with_sweep(with_sweep(Outer(), "inner.width", (1, 2)), "rate", (0.1,))
     assert list(swept_in(config)) == ["rate", "inner.width"]
-    model = dataclasses.replace(AttentionClassifierConfig(), embedding_std=Swept.over("std", (1, 2)))  # pyright: ignore[reportArgumentType]
+    model = dataclasses.replace(
+        AttentionClassifierConfig(), embedding_std=Swept.over("std", (1, 2))
+    )  # pyright: ignore[reportArgumentType]
     assert list(swept_in(model, config)) == ["std", "rate", "inner.width"]
     assert swept_in(Outer(), 3, None) == {}
 
@@ -186,7 +194,7 @@ def test_map_swept_replaces_sweeps_only():
     assert map_swept(config, lambda swept: swept.values[1]) == Outer(name="other", inner=Inner(2.0))
 
 
-# -- inside of tuples -----------------------------------------------------------------------------------------------
+# -- inside of tuples ------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +214,9 @@ def test_sweeps_inside_of_tuples_are_found_in_order():
 
 def test_two_grids_of_one_name_inside_of_a_tuple_are_refused():
     both = tuple(Inner(Swept.over("width", grid)) for grid in ((1, 2), (1, 3)))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ConfigError, match="sweep width: got two different grids, allowed: one grid a name"):
+    with pytest.raises(
+        ConfigError, match="sweep width: got two different grids, allowed: one grid a name"
+    ):
         swept_in(Several(both))
 
 
@@ -241,31 +251,49 @@ def test_members_of_a_sweep_inside_of_a_tuple_are_filled_in(lab: Lab):
     """Standard deviations 1 and s from one key: 1 + s times the table of the first alone."""
     swept = Swept.over("spread", (0.5, 1.0, 3.0))
     model = SummedConfig((WordTableConfig(), WordTableConfig(table_std=swept)))  # pyright: ignore[reportArgumentType]
-    table = lab.train(NumberedExamples(), model, GradientDescent(0.1), 0, (Table(),), seeds=2).trajectory["table"]
+    table = lab.train(
+        NumberedExamples(), model, GradientDescent(0.1), 0, (Table(),), seeds=2
+    ).trajectory["table"]
     assert table.dims[:2] == ("spread", "seed")
     np.testing.assert_array_equal(table["spread"], swept.grid)
     assert np.all(table != 0)
     for spread in swept.grid:
-        np.testing.assert_allclose(table.sel(spread=spread), (1 + spread) / 2 * table.sel(spread=1.0), rtol=1e-6)
+        np.testing.assert_allclose(
+            table.sel(spread=spread), (1 + spread) / 2 * table.sel(spread=1.0), rtol=1e-6
+        )
 
 
-# -- overrides ------------------------------------------------------------------------------------------------------
+# -- overrides -------------------------------------------------------------------------------------
 
 
 def test_other_values_of_a_sweep_need_no_other_program():
-    """Swept values are arguments of the compiled program; a field that is not swept is part of it."""
+    """Swept values are arguments of the compiled program; a field that is not swept is part of
+    it.
+    """
 
     def program(starts: tuple[float, ...], rates: float | tuple[float, ...]) -> str:
-        swept: list[Any] = [Swept.over("model", starts), Swept.over("rate", rates) if isinstance(rates, tuple) else rates]
+        swept: list[Any] = [
+            Swept.over("model", starts),
+            Swept.over("rate", rates) if isinstance(rates, tuple) else rates,
+        ]
         members = Members(np.zeros(2, np.uint32), {"model": np.arange(2), "rate": np.arange(2)})  # pyright: ignore[reportArgumentType]
         engine = Engine(
-            NumberedExamples(), WordTableConfig(rate=swept[0]), GradientDescent(swept[1]), (), (), cross_entropy, None, members,
+            NumberedExamples(),
+            WordTableConfig(rate=swept[0]),
+            GradientDescent(swept[1]),
+            (),
+            (),
+            cross_entropy,
+            None,
+            members,
             jax.local_devices()[:1],
-        )  # fmt: skip
+        )
         carry, (train, test) = engine.start(), engine.data
         counts = jnp.zeros(PIECES, int)
         placed = engine.put(engine._padded)
-        return engine._advance.lower(carry, placed, train, test, counts[0], counts, counts, counts[0]).as_text()
+        return engine._advance.lower(
+            carry, placed, train, test, counts[0], counts, counts, counts[0]
+        ).as_text()
 
     first = program((0.1, 0.2), (0.3, 0.4))
     assert program((0.5, 0.6), (0.7, 0.8)) == first
@@ -278,7 +306,7 @@ def test_with_overrides_names_what_is_allowed():
         with_overrides(Outer(), {"speed": 1})
 
 
-# -- functions of swept configs -------------------------------------------------------------------------------------
+# -- functions of swept configs --------------------------------------------------------------------
 
 
 def test_a_function_of_plain_configs_is_a_number():
@@ -298,7 +326,9 @@ def test_a_function_is_taken_for_every_value_of_every_sweep():
 
 def test_one_sweep_in_two_configs_moves_as_one():
     swept = Swept.over("variance", (1.0, 4.0))
-    found = over_sweeps(lambda first, second: first.width - second.width, Inner(swept), Inner(swept**0.5))  # pyright: ignore[reportArgumentType]
+    found = over_sweeps(
+        lambda first, second: first.width - second.width, Inner(swept), Inner(swept**0.5)
+    )  # pyright: ignore[reportArgumentType]
     assert found.dims == ("variance",)
     np.testing.assert_array_equal(found["variance"], [1, 4])
     np.testing.assert_array_equal(found, [0, 2])
@@ -315,4 +345,6 @@ def test_what_a_function_gives_itself_has_the_last_dims():
 
 def test_two_grids_of_one_name_have_no_common_function():
     with pytest.raises(ConfigError, match="two different grids"):
-        over_sweeps(lambda first, second: 0.0, Swept.over("rate", (1, 2)), Swept.over("rate", (1, 3)))
+        over_sweeps(
+            lambda first, second: 0.0, Swept.over("rate", (1, 2)), Swept.over("rate", (1, 3))
+        )

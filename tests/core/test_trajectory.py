@@ -20,7 +20,9 @@ LOSS = trajectory([[[4.0, 2.0, 1.0], [2.0, 3.0, 4.0]], [[1.0, 1.0, 0.0], [8.0, 4
 
 
 def test_fall_is_the_last_value_as_a_share_of_the_first():
-    expected = xr.DataArray([[0.25, 2.0], [0.0, np.nan]], {"rate": [0.1, 0.2], "seed": [3, 4]}, ("rate", "seed"))
+    expected = xr.DataArray(
+        [[0.25, 2.0], [0.0, np.nan]], {"rate": [0.1, 0.2], "seed": [3, 4]}, ("rate", "seed")
+    )
     xr.testing.assert_identical(fall(LOSS), expected)
 
 
@@ -45,9 +47,14 @@ def test_first_step_is_that_of_each_member_or_never(never: float):
 
 def test_half_rise_lies_between_recorded_steps_on_a_line():
     steps = [0, 10, 20, 40]
-    rising = xr.DataArray([[1.0, 2.0, 4.0, 5.0], [0.0, 0.0, 0.0, 8.0]], {"seed": [0, 1], "step": steps}, ["seed", "step"])
+    rising = xr.DataArray(
+        [[1.0, 2.0, 4.0, 5.0], [0.0, 0.0, 0.0, 8.0]],
+        {"seed": [0, 1], "step": steps},
+        ["seed", "step"],
+    )
     rising = rising.assign_coords(time=("step", np.asarray(steps, float)))
-    # Half of the way from 1 to 5 is 3, half-way between steps 10 and 20; half of 8 is half-way between 20 and 40.
+    # Half of the way from 1 to 5 is 3, half-way between steps 10 and 20; half of 8 is half-way
+    # between 20 and 40.
     np.testing.assert_allclose(half_rise(rising), [15.0, 30.0])
 
 

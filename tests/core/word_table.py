@@ -1,4 +1,5 @@
-"""The smallest things that train: a table of logits a word, a probe that shows it, losses with closed forms.
+"""The smallest things that train: a table of logits a word, a probe that shows it, losses with
+closed forms.
 
 A sentence's logits are the mean of its words' rows: softmax regression, which compiles in a second.
 """
@@ -23,7 +24,9 @@ from saccade.core.interfaces import (
 )
 from saccade.tasks.topic_sentences import TopicSentences
 
-TASK = TopicSentences(topics=2, words_per_topic=1, filler_size=3, dictionary_size=12, train_size=24, test_size=8)
+TASK = TopicSentences(
+    topics=2, words_per_topic=1, filler_size=3, dictionary_size=12, train_size=24, test_size=8
+)
 
 
 class WordTable(AbstractModel):
@@ -43,7 +46,9 @@ class WordTableConfig(AbstractModelConfig):
     """Factor on the table at the start; named like a field of the optimiser on purpose."""
 
     def build(self, task: Any, key: PRNGKeyArray) -> WordTable:
-        return WordTable(self.rate * self.table_std * jax.random.normal(key, (task.vocabulary_size, task.labels)))
+        return WordTable(
+            self.rate * self.table_std * jax.random.normal(key, (task.vocabulary_size, task.labels))
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +103,9 @@ def squares(model: WordTable, batch: Batch) -> Float[Array, ""]:
 
 @dataclasses.dataclass(frozen=True)
 class WordList(AbstractTask):
-    """Sentence i is the word i, with the labels 0 and 1 in turn: data without a draw, which compile at once."""
+    """Sentence i is the word i, with the labels 0 and 1 in turn: data without a draw, which
+    compile at once.
+    """
 
     first_label: int = 0
     vocabulary_size: int = 8
@@ -117,7 +124,9 @@ class WordList(AbstractTask):
 
 @dataclasses.dataclass(frozen=True)
 class DrawnNumbers(AbstractTask):
-    """Sentences of one word, drawn from a dictionary so large that two draws are hardly ever the same."""
+    """Sentences of one word, drawn from a dictionary so large that two draws are hardly ever the
+    same.
+    """
 
     train_size: int = 24
     test_size: int = 8
@@ -126,7 +135,10 @@ class DrawnNumbers(AbstractTask):
     labels: ClassVar = 2
 
     def sample(self, key: PRNGKeyArray, size: int) -> Batch:
-        return Batch(jax.random.randint(key, (size, 1), 0, self.vocabulary_size, jnp.int32), jnp.zeros(size, jnp.int32))
+        return Batch(
+            jax.random.randint(key, (size, 1), 0, self.vocabulary_size, jnp.int32),
+            jnp.zeros(size, jnp.int32),
+        )
 
 
 class Numbers(AbstractBatch):
@@ -154,11 +166,15 @@ class NumberedNumbers(AbstractTask):
 
 def matched_visits(model: WordTable, batch: Numbers) -> Float[Array, ""]:
     """Counts like `visits`, but only examples whose number still belongs to their word."""
-    return -jnp.sum(jnp.where(batch.number[:, 0] == 3 * batch.word, model.table[batch.word, 0], 0.0))
+    return -jnp.sum(
+        jnp.where(batch.number[:, 0] == 3 * batch.word, model.table[batch.word, 0], 0.0)
+    )
 
 
 def label_visits(model: WordTable, batch: Batch) -> Float[Array, ""]:
-    """Counts words by label: one step at rate 1 adds 1 at (word, label) for every example in the batch."""
+    """Counts words by label: one step at rate 1 adds 1 at (word, label) for every example in the
+    batch.
+    """
     return -jnp.sum(model.table[batch.words[:, 0], batch.labels])
 
 
@@ -196,7 +212,9 @@ class RidgedConfig(WordTableConfig):
 class Gradient(AbstractProbe):
     """The gradient of the table."""
 
-    variables: ClassVar = {"gradient": Variable(("word", "label"), "gradient of the training loss in the table")}
+    variables: ClassVar = {
+        "gradient": Variable(("word", "label"), "gradient of the training loss in the table")
+    }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         return {"gradient": moment.gradient.table}
@@ -212,7 +230,10 @@ class Labels(AbstractProbe):
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
-        return {"train_label": moment.train.labels.astype(float), "test_label": moment.test.labels.astype(float)}
+        return {
+            "train_label": moment.train.labels.astype(float),
+            "test_label": moment.test.labels.astype(float),
+        }
 
 
 def example_curvature(model: WordTable, batch: Batch) -> Float[Array, ""]:

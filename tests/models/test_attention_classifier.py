@@ -1,4 +1,6 @@
-"""The classifier's gradients against the paper's, against finite differences; its ablations, queries and heads."""
+"""The classifier's gradients against the paper's, against finite differences; its ablations,
+queries and heads.
+"""
 
 import dataclasses
 from typing import Any
@@ -15,7 +17,9 @@ from saccade.models.attention_classifier import AttentionClassifier, AttentionCl
 from saccade.models.heads import LinearHead, gaussian_head, orthonormal_head
 from saccade.tasks.topic_sentences import TopicSentences
 
-TASK = TopicSentences(topics=3, words_per_topic=2, filler_size=4, dictionary_size=9, train_size=12, test_size=4)
+TASK = TopicSentences(
+    topics=3, words_per_topic=2, filler_size=4, dictionary_size=9, train_size=12, test_size=4
+)
 
 
 def in_a_hurry(function: Any) -> Any:
@@ -33,18 +37,26 @@ def built(config: AttentionClassifierConfig) -> Any:
 
 
 def with_index(config: AttentionClassifierConfig, batch: Batch) -> Batch:
-    return jax.tree.map(lambda leaf: leaf[0], config.prepare(TASK, jax.tree.map(lambda leaf: leaf[None], batch)))
+    return jax.tree.map(
+        lambda leaf: leaf[0], config.prepare(TASK, jax.tree.map(lambda leaf: leaf[None], batch))
+    )
 
 
 def scattered(head: str, **settings: Any) -> AttentionClassifier:
     """A model away from its start: scores and embeddings of size 1."""
-    config = AttentionClassifierConfig(head=head, dimension=4, embedding_std=1.0, hidden_size=5, **settings)  # pyright: ignore[reportArgumentType]
+    config = AttentionClassifierConfig(
+        head=head, dimension=4, embedding_std=1.0, hidden_size=5, **settings
+    )  # pyright: ignore[reportArgumentType]
     scores = jnp.asarray(np.random.default_rng(3).normal(size=TASK.vocabulary_size))
     return eqx.tree_at(lambda model: model.score_table, built(config), scores)
 
 
-def averaged_first(head: dict[str, np.ndarray], scores: np.ndarray, embeddings: np.ndarray, batch: Batch):
-    """The model of the paper in NumPy, average first: loss, attention, context, dL/d context and logits."""
+def averaged_first(
+    head: dict[str, np.ndarray], scores: np.ndarray, embeddings: np.ndarray, batch: Batch
+):
+    """The model of the paper in NumPy, average first: loss, attention, context, dL/d context and
+    logits.
+    """
     words, labels = np.asarray(batch.words), np.asarray(batch.labels)
     weight = np.exp(scores[words])
     attention = weight / weight.sum(axis=1, keepdims=True)
@@ -64,7 +76,10 @@ def averaged_first(head: dict[str, np.ndarray], scores: np.ndarray, embeddings: 
 
 
 def parts(model: AttentionClassifier) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    head = {field.name: np.asarray(getattr(model.head, field.name)) for field in dataclasses.fields(model.head)}
+    head = {
+        field.name: np.asarray(getattr(model.head, field.name))
+        for field in dataclasses.fields(model.head)
+    }
     return head, np.asarray(model.scores), np.asarray(model.embeddings)
 
 
@@ -74,10 +89,14 @@ def test_gradients_are_those_of_the_paper_and_of_finite_differences(head):
     with jax.enable_x64(True):
         model, plain = scattered(head), sentences()
         indexed = with_index(AttentionClassifierConfig(), plain)
-        both = in_a_hurry(lambda model, batch: (jax.grad(cross_entropy)(model, batch), model(batch).logits))
+        both = in_a_hurry(
+            lambda model, batch: (jax.grad(cross_entropy)(model, batch), model(batch).logits)
+        )
         ours, logits = zip(*(both(model, batch) for batch in (plain, indexed)), strict=True)
     weights, scores, embeddings = parts(model)
-    _, attention, context, pull, expected_logits = averaged_first(weights, scores, embeddings, plain)
+    _, attention, context, pull, expected_logits = averaged_first(
+        weights, scores, embeddings, plain
+    )
     by_score, by_embedding = np.zeros_like(scores), np.zeros_like(embeddings)
     for sentence, words in enumerate(np.asarray(plain.words)):
         for position, word in enumerate(words):
@@ -105,8 +124,11 @@ def test_gradients_are_those_of_the_paper_and_of_finite_differences(head):
                 now = {"scores": scores, "embeddings": embeddings, **weights, name: shifted}
                 head_now = {part: now[part] for part in weights}
                 moved.append(averaged_first(head_now, now["scores"], now["embeddings"], plain)[0])
-            # Central differences err by step^2 / 6 = 2e-11 times a third derivative, and by 1e-16 / step = 1e-11.
-            np.testing.assert_allclose((moved[0] - moved[1]) / (2 * step), np.asarray(slope)[index], rtol=0, atol=1e-9)
+            # Central differences err by step^2 / 6 = 2e-11 times a third derivative, and by 1e-16 /
+            # step = 1e-11.
+            np.testing.assert_allclose(
+                (moved[0] - moved[1]) / (2 * step), np.asarray(slope)[index], rtol=0, atol=1e-9
+            )
 
 
 def learning(model: AttentionClassifier) -> set[str]:
@@ -133,7 +155,9 @@ def learning(model: AttentionClassifier) -> set[str]:
     ],
 )
 def test_only_what_should_learn_is_trainable(settings, expected):
-    model = eqx.filter_eval_shape(AttentionClassifierConfig(**settings).build, TASK, jax.random.key(0))
+    model = eqx.filter_eval_shape(
+        AttentionClassifierConfig(**settings).build, TASK, jax.random.key(0)
+    )
     filled = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), model)
     assert learning(filled) == expected
 
@@ -146,14 +170,20 @@ def descended(model: Any, batch: Batch, rate: float, steps: int) -> Any:
         return cross_entropy(eqx.combine(moving, still), batch)
 
     def step(_: Any, moving: Any) -> Any:
-        return jax.tree.map(lambda value, slope: value - rate * slope, moving, jax.grad(loss)(moving))
+        return jax.tree.map(
+            lambda value, slope: value - rate * slope, moving, jax.grad(loss)(moving)
+        )
 
-    return eqx.combine(in_a_hurry(lambda start: jax.lax.fori_loop(0, steps, step, start))(learned), still)
+    return eqx.combine(
+        in_a_hurry(lambda start: jax.lax.fori_loop(0, steps, step, start))(learned), still
+    )
 
 
 @pytest.mark.parametrize("query_norm", [1.0, 3.0])
 def test_a_fixed_query_is_a_unit_query_with_the_rate_times_its_squared_norm(query_norm):
-    """v = ||q|| nu and s = q . k move as free v and s do on loss(v / ||q||), at the rate tau ||q||^2 (not tau ||q||)."""
+    """v = ||q|| nu and s = q . k move as free v and s do on loss(v / ||q||), at the rate tau
+    ||q||^2 (not tau ||q||).
+    """
     rate, steps = 0.05, 40
     with jax.enable_x64(True):
         batch = sentences()
@@ -161,9 +191,13 @@ def test_a_fixed_query_is_a_unit_query_with_the_rate_times_its_squared_norm(quer
         query = query_norm * drawn.query / jnp.linalg.norm(drawn.query)
         fixed = eqx.tree_at(lambda model: model.query, drawn, query)
         head = LinearHead(fixed.head.first / query_norm)  # classifies v / ||q||
-        free = AttentionClassifier(query_norm * fixed.embeddings, head, ("head",), score_table=fixed.scores)
+        free = AttentionClassifier(
+            query_norm * fixed.embeddings, head, ("head",), score_table=fixed.scores
+        )
         end = descended(fixed, batch, rate, steps)
-        squared, printed = (descended(free, batch, rate * query_norm**power, steps) for power in (2, 1))
+        squared, printed = (
+            descended(free, batch, rate * query_norm**power, steps) for power in (2, 1)
+        )
         scores, embeddings = np.asarray(end.scores), np.asarray(end.rescaled_embeddings)
     assert np.ptp(scores) > 1e-3, "nothing was learned"
     # float64, forty steps
@@ -179,7 +213,9 @@ def test_a_unit_query_has_norm_one_and_a_drawn_one_its_own():
     assert float(unit.query_norm) == 1
     norm = float(np.linalg.norm(np.asarray(drawn.query)))
     assert float(drawn.query_norm) == pytest.approx(norm, rel=1e-6)  # float32
-    np.testing.assert_allclose(drawn.rescaled_embeddings, norm * np.asarray(drawn.embeddings), rtol=1e-6)
+    np.testing.assert_allclose(
+        drawn.rescaled_embeddings, norm * np.asarray(drawn.embeddings), rtol=1e-6
+    )
     assert np.all(np.asarray(drawn.scores) == 0)
     items = np.asarray([3, 0, 3])
     assert np.array_equal(drawn.embeddings_of(items), drawn.rescaled_embeddings[:, items])
@@ -190,11 +226,15 @@ def test_the_gaussian_head_has_a_unit_diagonal_and_the_orthonormal_one_orthonorm
     gaussian = np.asarray(in_a_hurry(lambda key: gaussian_head(5, 3, key).first)(jax.random.key(0)))
     assert np.all(np.diag(gaussian) == 1)
     assert not np.any(gaussian[~np.eye(5, 3, dtype=bool)] == 1)
-    orthonormal = np.asarray(in_a_hurry(lambda key: orthonormal_head(5, 3, key).first)(jax.random.key(0)))
+    orthonormal = np.asarray(
+        in_a_hurry(lambda key: orthonormal_head(5, 3, key).first)(jax.random.key(0))
+    )
     np.testing.assert_allclose(orthonormal.T @ orthonormal, np.eye(3), atol=1e-6)  # float32
 
 
-@pytest.mark.parametrize(("fixed_head", "orthonormal"), [("orthonormal", True), ("gaussian", False)])
+@pytest.mark.parametrize(
+    ("fixed_head", "orthonormal"), [("orthonormal", True), ("gaussian", False)]
+)
 def test_the_fixed_head_is_the_one_asked_for(fixed_head, orthonormal):
     first = np.asarray(built(AttentionClassifierConfig(fixed_head=fixed_head)).head.first)
     assert np.allclose(first.T @ first, np.eye(TASK.labels), atol=1e-5) == orthonormal
@@ -205,10 +245,15 @@ def test_trained_heads_start_within_one_over_the_root_of_their_inputs():
     for part, inputs in (("first", 16), ("first_bias", 16), ("second", 4), ("second_bias", 4)):
         values = np.abs(np.asarray(getattr(head, part)))
         assert values.max() <= inputs**-0.5
-        assert values.max() > 0.5 * inputs**-0.5, "three or more uniform draws, all in the lower half: unlucky seed"
+        assert values.max() > 0.5 * inputs**-0.5, (
+            "three or more uniform draws, all in the lower half: unlucky seed"
+        )
 
 
 def test_embeddings_start_with_their_standard_deviation():
-    embeddings = np.asarray(built(AttentionClassifierConfig(dimension=400, embedding_std=0.2)).embeddings)
-    # 6000 normal draws: the sample deviation has a standard error of 1 / sqrt(2 * 6000) = 0.9 %, four of them
+    embeddings = np.asarray(
+        built(AttentionClassifierConfig(dimension=400, embedding_std=0.2)).embeddings
+    )
+    # 6000 normal draws: the sample deviation has a standard error of 1 / sqrt(2 * 6000) = 0.9 %,
+    # four of them
     assert embeddings.std() == pytest.approx(0.2, rel=0.037)

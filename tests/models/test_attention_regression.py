@@ -1,4 +1,6 @@
-"""Multi-head attention that fits numbers, against NumPy, finite differences and its own smaller self."""
+"""Multi-head attention that fits numbers, against NumPy, finite differences and its own smaller
+self.
+"""
 
 import functools
 from typing import Any
@@ -25,23 +27,36 @@ each_kernel = pytest.mark.parametrize("kernel", KERNELS)
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs a few times."""
+    """Compiled without optimisation: quicker than one operation at a time, for what runs a few
+    times.
+    """
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
 
 def parts(kernel: str, dimension: int = 4) -> tuple[AttentionRegression, Sequences]:
-    """A model of two heads and two sequences of three vectors, stored in four numbers. Under jax.enable_x64."""
+    """A model of two heads and two sequences of three vectors, stored in four numbers. Under
+    jax.enable_x64.
+    """
     random = np.random.default_rng(6)
     active = np.arange(4) < dimension
-    weights = [active[:, None] * random.normal(size=(2, 4, 3)) / np.sqrt(dimension) for _ in range(3)]
+    weights = [
+        active[:, None] * random.normal(size=(2, 4, 3)) / np.sqrt(dimension) for _ in range(3)
+    ]
     weights.append(2 * random.normal(size=(2, 3, 2)))
-    batch = Sequences(jnp.asarray(active * random.normal(size=(2, 3, 4))), jnp.asarray(random.normal(size=(2, 3, 2))))
+    batch = Sequences(
+        jnp.asarray(active * random.normal(size=(2, 3, 4))),
+        jnp.asarray(random.normal(size=(2, 3, 2))),
+    )
     return AttentionRegression(*map(jnp.asarray, weights), kernel=KERNELS[kernel], frozen=()), batch
 
 
-def by_numpy(weights: dict[str, np.ndarray], kernel: str, batch: Sequences) -> tuple[np.ndarray, float, np.ndarray]:
-    """[S_1 X W_1^V, ..., S_H X W_H^V] W^O by loops over sequences and heads, half the squared error, and B."""
+def by_numpy(
+    weights: dict[str, np.ndarray], kernel: str, batch: Sequences
+) -> tuple[np.ndarray, float, np.ndarray]:
+    """[S_1 X W_1^V, ..., S_H X W_H^V] W^O by loops over sequences and heads, half the squared
+    error, and B.
+    """
     inputs, targets = np.asarray(batch.inputs), np.asarray(batch.targets)
     heads, _, size = weights["queries"].shape
     outputs, rows = [], []
@@ -63,27 +78,39 @@ def by_numpy(weights: dict[str, np.ndarray], kernel: str, batch: Sequences) -> t
 
 
 def arrays(model: AttentionRegression) -> dict[str, np.ndarray]:
-    return {name: np.asarray(getattr(model, name)) for name in ("queries", "keys", "values", "output")}
+    return {
+        name: np.asarray(getattr(model, name)) for name in ("queries", "keys", "values", "output")
+    }
 
 
 LOSS_AND_GRADIENT = in_a_hurry(
-    lambda model, batch: (*eqx.filter_value_and_grad(half_squared_error)(model, batch), model(batch), model.features(batch))
+    lambda model, batch: (
+        *eqx.filter_value_and_grad(half_squared_error)(model, batch),
+        model(batch),
+        model.features(batch),
+    )
 )
 
 
 @each_kernel
 def test_output_loss_features_and_gradient(kernel):
-    """Against NumPy; the gradient of every number, the fixed output layer included, against finite differences."""
+    """Against NumPy; the gradient of every number, the fixed output layer included, against
+    finite differences.
+    """
     with jax.enable_x64(True):
         model, batch = parts(kernel)
         loss, slopes, output, features = LOSS_AND_GRADIENT(model, batch)
     weights = arrays(model)
     expected, expected_loss, rows = by_numpy(weights, kernel, batch)
-    np.testing.assert_allclose(output.logits, expected, rtol=0, atol=1e-12)  # float64, numbers of size 10
+    np.testing.assert_allclose(
+        output.logits, expected, rtol=0, atol=1e-12
+    )  # float64, numbers of size 10
     assert float(loss) == pytest.approx(expected_loss, rel=1e-13)
     np.testing.assert_allclose(features, rows, rtol=0, atol=1e-13)
     theta = np.einsum("hfk,hko->hfo", weights["values"], weights["output"]).reshape(8, 2)
-    np.testing.assert_allclose(np.asarray(features) @ theta, expected.reshape(6, 2), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        np.asarray(features) @ theta, expected.reshape(6, 2), rtol=0, atol=1e-12
+    )
     step = 1e-5
     for name, place in weights.items():
         slope = np.asarray(getattr(slopes, name))
@@ -93,13 +120,18 @@ def test_output_loss_features_and_gradient(kernel):
                 shifted = place.copy()
                 shifted[index] += sign * step
                 moved.append(by_numpy(weights | {name: shifted}, kernel, batch)[1])
-            # Central differences err by step^2 / 6 = 2e-11 times a third derivative (up to 1e3), and by 1e-14 / step = 1e-9.
-            assert (moved[0] - moved[1]) / (2 * step) == pytest.approx(slope[index], rel=1e-6, abs=5e-8)
+            # Central differences err by step^2 / 6 = 2e-11 times a third derivative (up to 1e3),
+            # and by 1e-14 / step = 1e-9.
+            assert (moved[0] - moved[1]) / (2 * step) == pytest.approx(
+                slope[index], rel=1e-6, abs=5e-8
+            )
 
 
 @each_kernel
 def test_a_smaller_dimension_is_the_smaller_model_and_the_rest_never_matters(kernel):
-    """Width 4 and dimension 2: the same loss as without the last two features, and exactly no gradient for them."""
+    """Width 4 and dimension 2: the same loss as without the last two features, and exactly no
+    gradient for them.
+    """
     with jax.enable_x64(True):
         model, batch = parts(kernel, 2)
         loss, slopes, _, features = LOSS_AND_GRADIENT(model, batch)
@@ -114,7 +146,9 @@ def test_a_smaller_dimension_is_the_smaller_model_and_the_rest_never_matters(ker
         np.testing.assert_allclose(slope[:, :2], getattr(small_slopes, name), rtol=0, atol=1e-12)
         assert np.all(slope[:, 2:] == 0)
         assert np.abs(slope).max() > 1e-2
-    np.testing.assert_allclose(np.linalg.svd(features)[1][:4], np.linalg.svd(small_features)[1], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        np.linalg.svd(features)[1][:4], np.linalg.svd(small_features)[1], rtol=0, atol=1e-13
+    )
 
 
 @pytest.mark.parametrize(("kernel", "heads"), [("softmax", 1), ("gaussian", 2)])
@@ -122,35 +156,51 @@ def test_no_curvature_in_the_values_is_larger_than_the_bound(kernel, heads):
     with jax.enable_x64(True):
         model, batch = parts(kernel)
         one = AttentionRegression(
-            *(getattr(model, name)[:heads] for name in ("queries", "keys", "values", "output")), kernel=model.kernel, frozen=()
+            *(getattr(model, name)[:heads] for name in ("queries", "keys", "values", "output")),
+            kernel=model.kernel,
+            frozen=(),
         )
 
         def loss(values: jax.Array) -> Any:
-            return half_squared_error(eqx.tree_at(lambda tree: tree.values, one, values.reshape(one.values.shape)), batch)
+            return half_squared_error(
+                eqx.tree_at(lambda tree: tree.values, one, values.reshape(one.values.shape)), batch
+            )
 
         hessian = np.asarray(in_a_hurry(jax.hessian(loss))(one.values.reshape(-1)))
         bound = float(value_curvature(one, batch))
     largest = np.linalg.eigvalsh(hessian)[-1]
     assert largest <= bound * (1 + 1e-12)
-    if heads == 1:  # the bound is reached: the Hessian is a Kronecker product of B^T B and W^O W^O^T
+    if (
+        heads == 1
+    ):  # the bound is reached: the Hessian is a Kronecker product of B^T B and W^O W^O^T
         assert largest == pytest.approx(bound, rel=1e-12)
     else:
         assert largest > bound / 4
 
 
-# -- targets --------------------------------------------------------------------------------------------------------
+# -- targets ---------------------------------------------------------------------------------------
 
 
 @functools.cache
 def relabelled() -> tuple[AttentionRegression, Sequences, dict[str, list[Sequences]], np.ndarray]:
-    """The start, data as drawn, their forms with other targets (of keys 1, 1 and 2), and queries of scale 1 of key 1."""
+    """The start, data as drawn, their forms with other targets (of keys 1, 1 and 2), and queries
+    of scale 1 of key 1.
+    """
     kinds = ("task", "start", "teacher")
-    settings: dict[str, Any] = {"heads": 2, "head_dimension": 3, "value_scale": 1.0, "query_scale": 3.0}
+    settings: dict[str, Any] = {
+        "heads": 2,
+        "head_dimension": 3,
+        "value_scale": 1.0,
+        "query_scale": 3.0,
+    }
     configs = {targets: AttentionRegressionConfig(targets=targets, **settings) for targets in kinds}
 
     def drawn(key: jax.Array, *keys: jax.Array) -> Any:
         start, batch = configs["task"].build(TASK, key), TASK.sample(key, 2)
-        given = {kind: [config.relabelled(TASK, start, batch, one) for one in keys] for kind, config in configs.items()}
+        given = {
+            kind: [config.relabelled(TASK, start, batch, one) for one in keys]
+            for kind, config in configs.items()
+        }
         return start, batch, given, configs["task"]._draw(TASK, keys[0], 1.0)
 
     with jax.enable_x64(True):
@@ -168,24 +218,34 @@ def test_targets_as_drawn_and_targets_added_to_the_start(targets):
 
 
 def test_a_teacher_differs_from_the_start_in_its_queries_alone():
-    """Drawn with scale 1, whatever the start's scale is; keys, values and output layer are the start's."""
+    """Drawn with scale 1, whatever the start's scale is; keys, values and output layer are the
+    start's.
+    """
     start, batch, given, queries = relabelled()
     first, again, other = given["teacher"]
     np.testing.assert_array_equal(first.targets, again.targets)
     assert not np.allclose(first.targets, other.targets), "the key draws the teacher"
     taught = by_numpy(arrays(start) | {"queries": np.asarray(queries)}, "softmax", batch)[0]
-    np.testing.assert_allclose(first.targets, taught + np.asarray(batch.targets), rtol=0, atol=1e-12)
-    # 24 numbers of standard deviation 1/2 and 3/2: their middle is seven and three standard errors (std / sqrt(48)) away.
+    np.testing.assert_allclose(
+        first.targets, taught + np.asarray(batch.targets), rtol=0, atol=1e-12
+    )
+    # 24 numbers of standard deviation 1/2 and 3/2: their middle is seven and three standard errors
+    # (std / sqrt(48)) away.
     assert np.std(np.asarray(queries)) < 1 < np.std(np.asarray(start.queries))
 
 
-# -- configs --------------------------------------------------------------------------------------------------------
+# -- configs ---------------------------------------------------------------------------------------
 
 
 def test_the_start_has_the_scales_that_the_config_says():
     task = RandomSequences(width=40, dimension=25.0)
     config = AttentionRegressionConfig(
-        heads=3, head_dimension=16, query_scale=2.0, key_scale=0.0, value_scale=0.1, output_scale=4.0
+        heads=3,
+        head_dimension=16,
+        query_scale=2.0,
+        key_scale=0.0,
+        value_scale=0.1,
+        output_scale=4.0,
     )
     model = in_a_hurry(lambda key: config.build(task, key))(KEY)
     for name, std in (("queries", 2 / 5), ("keys", 0.0), ("values", 0.1 / 5)):
@@ -193,17 +253,23 @@ def test_the_start_has_the_scales_that_the_config_says():
         assert matrix.shape == (3, 40, 16)
         assert np.all(matrix[:, 25:] == 0)
         # A variance of n numbers has the relative standard error sqrt(2 / n): four of them.
-        assert np.mean(matrix[:, :25] ** 2) == pytest.approx(std**2, rel=4 * np.sqrt(2 / (3 * 25 * 16)))
+        assert np.mean(matrix[:, :25] ** 2) == pytest.approx(
+            std**2, rel=4 * np.sqrt(2 / (3 * 25 * 16))
+        )
     assert np.mean(np.asarray(model.output) ** 2) == pytest.approx(1, rel=4 * np.sqrt(2 / 48))
 
 
-@pytest.mark.parametrize("trained", [("queries",), ("values",), ("queries", "keys", "values")], ids=str)
+@pytest.mark.parametrize(
+    "trained", [("queries",), ("values",), ("queries", "keys", "values")], ids=str
+)
 def test_only_what_is_trained_learns_and_never_the_output_layer(trained):
     config = AttentionRegressionConfig(heads=1, head_dimension=2, trained=trained)
     shapes = eqx.filter_eval_shape(config.build, TASK, KEY)
     model = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
     flags = model.trainable()
-    assert {name for name in ("queries", "keys", "values", "output") if getattr(flags, name)} == set(trained)
+    assert {
+        name for name in ("queries", "keys", "values", "output") if getattr(flags, name)
+    } == set(trained)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +280,10 @@ def test_only_what_is_trained_learns_and_never_the_output_layer(trained):
         ({"heads": 0}, "heads: got 0, allowed: a whole number, at least 1"),
         ({"key_scale": -1.0}, "key_scale: got -1.0, allowed: a finite number, at least 0"),
         ({"trained": ()}, "trained: got nothing, allowed: some of queries, keys, values"),
-        ({"trained": ("values", "output")}, "trained: got values, output, allowed: some of queries, keys, values"),
+        (
+            {"trained": ("values", "output")},
+            "trained: got values, output, allowed: some of queries, keys, values",
+        ),
     ],
 )
 def test_impossible_configs_are_refused_by_name(settings, told):
@@ -223,6 +292,10 @@ def test_impossible_configs_are_refused_by_name(settings, told):
 
 
 def test_more_outputs_than_parts_of_a_head_are_refused():
-    """Then no value could reach all outputs, and sigma_min(W^O) would not be what the theory means."""
-    with pytest.raises(ConfigError, match=r"^head_dimension: got 1, allowed: at least the 2 outputs"):
+    """Then no value could reach all outputs, and sigma_min(W^O) would not be what the theory
+    means.
+    """
+    with pytest.raises(
+        ConfigError, match=r"^head_dimension: got 1, allowed: at least the 2 outputs"
+    ):
         AttentionRegressionConfig(head_dimension=1).build(TASK, KEY)

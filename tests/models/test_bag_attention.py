@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saccade.core.interfaces import Batch
-from saccade.models.bag_attention import attend, bag_attention, index_bags, indexed, masked, sum_over_sentences
+from saccade.models.bag_attention import (
+    attend,
+    bag_attention,
+    index_bags,
+    indexed,
+    masked,
+    sum_over_sentences,
+)
 from saccade.models.kernels import SOFTMAX
 
 
@@ -45,20 +52,27 @@ def padding(generator: np.random.Generator, sentences: int, positions: int) -> n
     padded=st.booleans(),
     seed=st.integers(0, 2**31),
 )
-def test_value_and_gradients_equal_plain_softmax_attention(sentences, positions, vocabulary, padded, seed):
+def test_value_and_gradients_equal_plain_softmax_attention(
+    sentences, positions, vocabulary, padded, seed
+):
     generator = np.random.default_rng(seed)
     # Half of the vocabulary at the most: words repeat, inside sentences too, and some never occur.
     words = generator.integers(-(-vocabulary // 2), size=(sentences, positions)).astype(np.int32)
     mask = padding(generator, sentences, positions) if padded else np.ones(words.shape, bool)
     with jax.enable_x64(True):
         bags = only_member(index_bags(words[None], mask[None] if padded else None, vocabulary))
-        scores, values = jnp.asarray(generator.normal(size=vocabulary)), jnp.asarray(generator.normal(size=(3, vocabulary)))
+        scores, values = (
+            jnp.asarray(generator.normal(size=vocabulary)),
+            jnp.asarray(generator.normal(size=(3, vocabulary))),
+        )
         pull = jnp.asarray(generator.normal(size=(sentences, 3)))
 
         @in_a_hurry
         def both(scores, values):
             context, backward = jax.vjp(lambda s, v: bag_attention(s, v, bags), scores, values)
-            expected, plain_backward = jax.vjp(lambda s, v: plain_attention(s, v, jnp.asarray(words), mask), scores, values)
+            expected, plain_backward = jax.vjp(
+                lambda s, v: plain_attention(s, v, jnp.asarray(words), mask), scores, values
+            )
             return (context, *backward(pull)), (expected, *plain_backward(pull))
 
         ours, plain = both(scores, values)
@@ -89,36 +103,58 @@ def test_a_gradient_of_one_word_sentences_goes_to_the_values_alone():
 
 @pytest.mark.parametrize("spread", [1.0, 80.0])
 def test_scores_far_apart_stay_exact(spread):
-    """Whole sentences lie `spread` below the largest score of the dictionary, and lose no digit by it."""
+    """Whole sentences lie `spread` below the largest score of the dictionary, and lose no digit
+    by it.
+    """
     generator = np.random.default_rng(3)
     scores = np.concatenate([generator.normal(size=10) - spread, generator.normal(size=10)])
-    words = np.concatenate([generator.integers(10, size=(8, 5)), generator.integers(20, size=(8, 5))]).astype(np.int32)
+    words = np.concatenate(
+        [generator.integers(10, size=(8, 5)), generator.integers(20, size=(8, 5))]
+    ).astype(np.int32)
     values, pull = generator.normal(size=(2, 20)), generator.normal(size=(16, 2))
     mask = np.ones(words.shape, bool)
     with jax.enable_x64(True):
-        exact = in_a_hurry(lambda *at: jax.vjp(lambda s, v: plain_attention(s, v, words, mask), *at)[1](pull))(scores, values)
+        exact = in_a_hurry(
+            lambda *at: jax.vjp(lambda s, v: plain_attention(s, v, words, mask), *at)[1](pull)
+        )(scores, values)
     bags = only_member(index_bags(words[None], None, 20))
     single = [jnp.asarray(array, jnp.float32) for array in (scores, values, pull)]
-    ours = in_a_hurry(lambda *at: jax.vjp(lambda s, v: bag_attention(s, v, bags), *at)[1](single[2]))(*single[:2])
+    ours = in_a_hurry(
+        lambda *at: jax.vjp(lambda s, v: bag_attention(s, v, bags), *at)[1](single[2])
+    )(*single[:2])
     for one, plain in zip(ours, exact, strict=True):
-        # Scores of 80 carry an error of 4e-6 in float32, which is then the relative error of a weight; values are of size 1.
+        # Scores of 80 carry an error of 4e-6 in float32, which is then the relative error of a
+        # weight; values are of size 1.
         np.testing.assert_allclose(one, plain, atol=5e-5)
 
 
 @settings(max_examples=8, deadline=None, derandomize=True)
-@given(sources=st.integers(1, 20), targets=st.integers(1, 20), per_target=st.integers(1, 40), seed=st.integers(0, 2**31))
+@given(
+    sources=st.integers(1, 20),
+    targets=st.integers(1, 20),
+    per_target=st.integers(1, 40),
+    seed=st.integers(0, 2**31),
+)
 def test_sparse_sums_equal_add_at(sources, targets, per_target, seed):
     generator = np.random.default_rng(seed)
     words = generator.integers(sources, size=(targets, per_target)).astype(np.int32)
     mask = padding(generator, targets, per_target)
     bags = only_member(index_bags(words[None], mask[None], sources))
     # Whole numbers add up exactly, so the order of the sum cannot matter.
-    of_words, of_sentences = (generator.integers(-9, 9, size=(count, 2)).astype(np.float32) for count in (sources, targets))
+    of_words, of_sentences = (
+        generator.integers(-9, 9, size=(count, 2)).astype(np.float32)
+        for count in (sources, targets)
+    )
     sentence, position = np.nonzero(mask)
-    into_sentences, into_words = np.zeros((targets, 2), np.float32), np.zeros((sources, 2), np.float32)
+    into_sentences, into_words = (
+        np.zeros((targets, 2), np.float32),
+        np.zeros((sources, 2), np.float32),
+    )
     np.add.at(into_sentences, sentence, of_words[words[sentence, position]])
     np.add.at(into_words, words[sentence, position], of_sentences[sentence])
-    sums = in_a_hurry(lambda words, sentences: (bags.by_sentence(words), bags.by_word(sentences)))(of_words, of_sentences)
+    sums = in_a_hurry(lambda words, sentences: (bags.by_sentence(words), bags.by_word(sentences)))(
+        of_words, of_sentences
+    )
     assert np.array_equal(sums[0], into_sentences)
     assert np.array_equal(sums[1], into_words)
 
@@ -126,14 +162,18 @@ def test_sparse_sums_equal_add_at(sources, targets, per_target, seed):
 def test_members_of_different_sizes_share_one_plan():
     """Members whose plans differ in depth are padded to a common size without changing a sum."""
     generator = np.random.default_rng(5)
-    words = np.stack([np.zeros((30, 4), int), generator.integers(25, size=(30, 4))]).astype(np.int32)
+    words = np.stack([np.zeros((30, 4), int), generator.integers(25, size=(30, 4))]).astype(
+        np.int32
+    )
     bags = index_bags(words, None, 25)
     rows = generator.integers(-9, 9, size=(30, 1)).astype(np.float32)
     for member in range(2):
         expected = np.zeros((25, 1), np.float32)
         np.add.at(expected, words[member].ravel(), np.repeat(rows, 4, axis=0))
         one = jax.tree.map(lambda leaf, member=member: jnp.asarray(leaf[member]), bags)
-        assert np.array_equal(in_a_hurry(lambda plan: plan.by_word(jnp.asarray(rows)))(one), expected)
+        assert np.array_equal(
+            in_a_hurry(lambda plan: plan.by_word(jnp.asarray(rows)))(one), expected
+        )
 
 
 def test_padded_places_get_no_attention_and_the_rest_sums_to_one():
@@ -152,7 +192,10 @@ def test_padding_that_is_not_masked_changes_the_result():
     words = jnp.asarray(generator.integers(1, 8, size=(6, 5)), jnp.int32).at[:, 3:].set(0)
     mask = jnp.asarray(np.arange(5) < 3)[None].repeat(6, axis=0)
     labels = jnp.zeros(6, jnp.int32)
-    scores, values = jnp.asarray(generator.normal(size=8), jnp.float32), jnp.asarray(generator.normal(size=(2, 8)), jnp.float32)
+    scores, values = (
+        jnp.asarray(generator.normal(size=8), jnp.float32),
+        jnp.asarray(generator.normal(size=(2, 8)), jnp.float32),
+    )
     attended = in_a_hurry(lambda batch: attend(scores, values, batch.words, batch))
     masked, attention = attended(Batch(words, labels, mask))
     alone, alone_attention = attended(Batch(words[:, :3], labels))
@@ -171,11 +214,16 @@ def test_indexed_and_plain_batches_agree(padded):
     plain = Batch(jnp.asarray(words), jnp.zeros(20, jnp.int32), mask)
     members = jax.tree.map(lambda leaf: leaf[None], plain)
     quick = only_member(indexed(members, members.words, 9))
-    scores, values = jnp.asarray(generator.normal(size=9), jnp.float32), jnp.asarray(generator.normal(size=(4, 9)), jnp.float32)
+    scores, values = (
+        jnp.asarray(generator.normal(size=9), jnp.float32),
+        jnp.asarray(generator.normal(size=(4, 9)), jnp.float32),
+    )
 
     @in_a_hurry
     def computed(batch):
-        return *attend(scores, values, batch.words, batch), sum_over_sentences(values.T, batch.words, batch)
+        return *attend(scores, values, batch.words, batch), sum_over_sentences(
+            values.T, batch.words, batch
+        )
 
     for ours, other in zip(computed(quick), computed(plain), strict=True):
         np.testing.assert_allclose(ours, other, rtol=1e-5, atol=1e-6)  # float32, sums of six terms

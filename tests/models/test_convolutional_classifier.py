@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 
 from saccade.core.interfaces import Batch
-from saccade.models.convolutional_classifier import ConvolutionalClassifier, ConvolutionalClassifierConfig, pair_numbers
+from saccade.models.convolutional_classifier import (
+    ConvolutionalClassifier,
+    ConvolutionalClassifierConfig,
+    pair_numbers,
+)
 from saccade.tasks.markov_pairs import MarkovPairs
 
 TASK = MarkovPairs(dictionary_size=9, sentence_size=5, train_size=7, test_size=3)
@@ -36,7 +40,9 @@ def model() -> ConvolutionalClassifier:
 
 def convolved(convolution, table: np.ndarray, words: np.ndarray) -> np.ndarray:
     """out_l = K1^T x_l + K2^T x_{l+1} + bias, place by place."""
-    first, second, bias = (np.asarray(part) for part in (convolution.first, convolution.second, convolution.bias))
+    first, second, bias = (
+        np.asarray(part) for part in (convolution.first, convolution.second, convolution.bias)
+    )
     places = []
     for left, right in itertools.pairwise(words):
         places.append(table[:, left] @ first + table[:, right] @ second + bias)
@@ -52,17 +58,26 @@ def test_the_model_is_attention_over_an_explicit_convolution(model, with_index):
     output = called(model, batch)
     for place, words in enumerate(np.asarray(batch.words)):
         values = convolved(model.embedding_convolution, np.asarray(model.embeddings), words)
-        scores = convolved(model.key_convolution, np.asarray(model.keys), words) @ np.asarray(model.query)
+        scores = convolved(model.key_convolution, np.asarray(model.keys), words) @ np.asarray(
+            model.query
+        )
         attention = np.exp(scores) / np.exp(scores).sum()
         # float32, sums of a dozen terms of size 1
         np.testing.assert_allclose(output.attention[place], attention, rtol=1e-5)
-        np.testing.assert_allclose(output.logits[place], attention @ values @ np.asarray(model.head.first), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            output.logits[place],
+            attention @ values @ np.asarray(model.head.first),
+            rtol=1e-4,
+            atol=1e-5,
+        )
 
 
 def test_some_pairs_are_rows_of_the_table_of_all(model):
     items = np.asarray([0, 80, 13, 13, 7])
     some = in_a_hurry(lambda model: (model.scores_of(items), model.embeddings_of(items)))(model)
-    whole = in_a_hurry(lambda model: (model.scores[items], model.rescaled_embeddings[:, items]))(model)
+    whole = in_a_hurry(lambda model: (model.scores[items], model.rescaled_embeddings[:, items]))(
+        model
+    )
     for one, other in zip(some, whole, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)  # float32
 
@@ -75,7 +90,17 @@ def test_the_query_has_norm_one_and_does_not_learn(model):
     assert float(jnp.linalg.norm(model.query)) == pytest.approx(1, rel=1e-6)  # float32
     flags = model.trainable()
     assert flags.query is False
-    assert all(jax.tree.leaves((flags.embeddings, flags.keys, flags.embedding_convolution, flags.key_convolution, flags.head)))
+    assert all(
+        jax.tree.leaves(
+            (
+                flags.embeddings,
+                flags.keys,
+                flags.embedding_convolution,
+                flags.key_convolution,
+                flags.head,
+            )
+        )
+    )
 
 
 def test_all_pairs_start_with_one_score():

@@ -18,7 +18,9 @@ from saccade.tasks.topic_sentences import TopicSentences
 
 CASES = {
     "bag": (
-        AttentionClassifierConfig("TC", 4, 0.5, query="trained", key_dimension=3, kernel="gaussian"),
+        AttentionClassifierConfig(
+            "TC", 4, 0.5, query="trained", key_dimension=3, kernel="gaussian"
+        ),
         TopicSentences(2, 2, 3, 6, train_size=8, test_size=2),
     ),
     "pairs": (
@@ -47,8 +49,12 @@ def test_weights_are_exponentials_of_distances_and_not_normalised(case):
         keys = np.asarray(model.key_convolution.on_pairs(model.keys))
     distance = np.sum((np.asarray(model.query)[:, None] - keys) ** 2, axis=0)
     np.testing.assert_allclose(output.attention, np.exp(-distance / 2)[items], rtol=1e-5)
-    values = np.asarray(model.head.project(model.rescaled_embeddings / getattr(model, "query_norm", 1.0)))
-    context = np.einsum("sp,cps->sc", np.asarray(output.attention), np.moveaxis(values[:, items], 1, 2))
+    values = np.asarray(
+        model.head.project(model.rescaled_embeddings / getattr(model, "query_norm", 1.0))
+    )
+    context = np.einsum(
+        "sp,cps->sc", np.asarray(output.attention), np.moveaxis(values[:, items], 1, 2)
+    )
     np.testing.assert_allclose(output.logits, context, rtol=1e-4, atol=1e-6)
     assert np.abs(np.sum(output.attention, axis=1) - 1).max() > 0.05
 
@@ -60,9 +66,14 @@ def test_the_index_changes_no_number_and_no_gradient(case):
     indexed = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), members)
     moving, still = eqx.partition(model, eqx.is_inexact_array)
     ways = [
-        jax.value_and_grad(lambda part, one=one: cross_entropy(eqx.combine(part, still), one))(moving) for one in (batch, indexed)
+        jax.value_and_grad(lambda part, one=one: cross_entropy(eqx.combine(part, still), one))(
+            moving
+        )
+        for one in (batch, indexed)
     ]
-    jax.tree.map(lambda left, right: np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6), *ways)
+    jax.tree.map(
+        lambda left, right: np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6), *ways
+    )
 
 
 def test_padding_gets_no_weight(case):
@@ -78,13 +89,20 @@ def test_padding_gets_no_weight(case):
 def test_velocity_of_scores_is_their_change_along_the_flow():
     config, task = CASES["bag"]
     model = config.build(task, jax.random.key(0))
-    model = eqx.tree_at(lambda one: one.keys, model, jax.random.normal(jax.random.key(1), model.keys.shape))
+    model = eqx.tree_at(
+        lambda one: one.keys, model, jax.random.normal(jax.random.key(1), model.keys.shape)
+    )
     batch = task.sample(jax.random.key(2), 8)
     moving, still = eqx.partition(model, eqx.is_inexact_array)
     gradient = jax.grad(lambda part: cross_entropy(eqx.combine(part, still), batch))(moving)
     step = 1e-2
     there, back = (
-        eqx.combine(jax.tree.map(lambda leaf, slope, sign=sign: leaf - sign * step * slope, moving, gradient), still)
+        eqx.combine(
+            jax.tree.map(
+                lambda leaf, slope, sign=sign: leaf - sign * step * slope, moving, gradient
+            ),
+            still,
+        )
         for sign in (1, -1)
     )
     change = (there.scores - back.scores) / (2 * step)
@@ -92,7 +110,10 @@ def test_velocity_of_scores_is_their_change_along_the_flow():
 
 
 def test_a_unit_query_has_no_keys_for_the_gaussian_kernel():
-    with pytest.raises(ConfigError, match=r"kernel: got gaussian with a unit query, allowed: a fixed or a trained query"):
+    with pytest.raises(
+        ConfigError,
+        match=r"kernel: got gaussian with a unit query, allowed: a fixed or a trained query",
+    ):
         AttentionClassifierConfig(kernel="gaussian")
     with pytest.raises(ConfigError, match=r"kernel: got 'cauchy', allowed: softmax, gaussian"):
         dataclasses.replace(CASES["pairs"][0], kernel="cauchy")

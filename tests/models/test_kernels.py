@@ -13,9 +13,13 @@ EXACT = {"rtol": 0, "atol": 1e-14}
 """float64, numbers of size 1."""
 
 
-def weights(kernel, queries: np.ndarray, keys: np.ndarray, scale: float | None = None) -> np.ndarray:
+def weights(
+    kernel, queries: np.ndarray, keys: np.ndarray, scale: float | None = None
+) -> np.ndarray:
     with jax.enable_x64(True):
-        return np.asarray(kernel.weights(kernel.scores(jnp.asarray(queries), jnp.asarray(keys), scale)))
+        return np.asarray(
+            kernel.weights(kernel.scores(jnp.asarray(queries), jnp.asarray(keys), scale))
+        )
 
 
 @pytest.mark.parametrize("scale", [None, 0.7])
@@ -40,13 +44,21 @@ def test_the_softmax_kernel_is_normalised_over_the_keys(scale):
 
 def test_one_vector_added_to_all_keys_changes_softmax_not_at_all_and_the_gaussian_kernel_much():
     moved = KEYS + np.array([1.0, -2.0, 0.5])
-    np.testing.assert_allclose(weights(Softmax(), QUERIES, moved), weights(Softmax(), QUERIES, KEYS), **EXACT)
-    assert np.abs(weights(Gaussian(), QUERIES, moved) - weights(Gaussian(), QUERIES, KEYS)).max() > 0.1
+    np.testing.assert_allclose(
+        weights(Softmax(), QUERIES, moved), weights(Softmax(), QUERIES, KEYS), **EXACT
+    )
+    assert (
+        np.abs(weights(Gaussian(), QUERIES, moved) - weights(Gaussian(), QUERIES, KEYS)).max() > 0.1
+    )
 
 
 def test_one_vector_added_to_queries_and_keys_changes_the_gaussian_kernel_not_at_all():
     moved = np.array([1.0, -2.0, 0.5])
-    np.testing.assert_allclose(weights(Gaussian(), QUERIES + moved, KEYS + moved), weights(Gaussian(), QUERIES, KEYS), **EXACT)
+    np.testing.assert_allclose(
+        weights(Gaussian(), QUERIES + moved, KEYS + moved),
+        weights(Gaussian(), QUERIES, KEYS),
+        **EXACT,
+    )
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -57,7 +69,11 @@ def test_a_score_of_minus_infinity_has_weight_zero_and_takes_nothing_from_the_ot
         without = np.asarray(kernel.weights(jnp.where(jnp.arange(4) == 2, -jnp.inf, scores)))
         kept = [0, 1, 3]
         expected = np.asarray(kernel.weights(scores[..., jnp.asarray(kept)]))
-        gradient = jax.grad(lambda scores: jnp.sum(kernel.weights(jnp.where(jnp.arange(4) == 2, -jnp.inf, scores)) ** 2))(scores)
+        gradient = jax.grad(
+            lambda scores: jnp.sum(
+                kernel.weights(jnp.where(jnp.arange(4) == 2, -jnp.inf, scores)) ** 2
+            )
+        )(scores)
     assert np.all(without[..., 2] == 0)
     np.testing.assert_allclose(without[..., kept], expected, **EXACT)
     assert np.all(np.isfinite(gradient))

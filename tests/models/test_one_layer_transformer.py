@@ -1,4 +1,6 @@
-"""The one-layer transformer against its formula, its short way against the plain one, its penalty and its configs."""
+"""The one-layer transformer against its formula, its short way against the plain one, its
+penalty and its configs.
+"""
 
 import dataclasses
 import functools
@@ -45,14 +47,18 @@ EXACT = {"rtol": 0, "atol": 1e-12}
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs a few times."""
+    """Compiled without optimisation: quicker than one operation at a time, for what runs a few
+    times.
+    """
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
 
 @functools.cache
 def documents(task: TopicDocuments, size: int = 5) -> Documents:
-    """Made by NumPy, laid out as the task's: random numbers of JAX compile slowly. Under jax.enable_x64."""
+    """Made by NumPy, laid out as the task's: random numbers of JAX compile slowly. Under
+    jax.enable_x64.
+    """
     random = np.random.default_rng(11)
     length = random.integers(task.shortest, task.longest + 1, (size, 1))
     place = np.arange(task.positions) - task.markers
@@ -64,22 +70,32 @@ def documents(task: TopicDocuments, size: int = 5) -> Documents:
     mask = inside if not task.markers else place <= length
     labels = np.where(mask, labels, 0)
     shown = np.where(
-        random.uniform(size=labels.shape) < 0.5, task.hidden_id, random.integers(0, task.vocabulary_size, labels.shape)
+        random.uniform(size=labels.shape) < 0.5,
+        task.hidden_id,
+        random.integers(0, task.vocabulary_size, labels.shape),
     )
     words = np.where(selected, shown, labels)
     full = None if task.shortest == task.longest else jnp.asarray(mask)
-    return Documents(jnp.asarray(words, jnp.int32), jnp.asarray(labels, jnp.int32), jnp.asarray(selected), full)
+    return Documents(
+        jnp.asarray(words, jnp.int32), jnp.asarray(labels, jnp.int32), jnp.asarray(selected), full
+    )
 
 
 def scattered(config: OneLayerTransformerConfig, task: Any) -> OneLayerTransformer:
-    """A model away from its start: every trained or frozen number of size 1 / 2, but for the ridge."""
+    """A model away from its start: every trained or frozen number of size 1 / 2, but for the
+    ridge.
+    """
     start = eqx.filter_eval_shape(config.build, task, jax.random.key(0))
     random = np.random.default_rng(3)
 
     def filled(leaf: Any) -> Any:
         if not isinstance(leaf, jax.ShapeDtypeStruct):
             return leaf
-        return jnp.asarray(0.5 * random.normal(size=leaf.shape)) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+        return (
+            jnp.asarray(0.5 * random.normal(size=leaf.shape))
+            if jnp.issubdtype(leaf.dtype, jnp.floating)
+            else leaf
+        )
 
     model = jax.tree.map(filled, start)
     if model.relation is not None:  # drawn from the ids alone
@@ -88,20 +104,28 @@ def scattered(config: OneLayerTransformerConfig, task: Any) -> OneLayerTransform
     return model
 
 
-# -- the formula ----------------------------------------------------------------------------------------------------
+# -- the formula -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kernel", ["softmax", "gaussian"])
 @pytest.mark.parametrize("embedding", ["one_hot", "trained"])
 def test_outputs_are_those_of_the_formula(embedding, kernel):
-    """f(X) = W_E^T (W_V W_E X) Attn(X) + b with column softmax of (W_K Z)^T (W_Q Z) / sqrt(d_a), one document of four words."""
+    """f(X) = W_E^T (W_V W_E X) Attn(X) + b with column softmax of (W_K Z)^T (W_Q Z) / sqrt(d_a),
+    one document of four words.
+    """
     words = np.array([[1, 0, 3, 1]])
     with jax.enable_x64(True):
-        config = OneLayerTransformerConfig(embedding=embedding, dimension=4, bias=True, kernel=kernel)
+        config = OneLayerTransformerConfig(
+            embedding=embedding, dimension=4, bias=True, kernel=kernel
+        )
         model = scattered(config, PLAIN)
         ids = jnp.asarray(words, jnp.int32)
-        output = in_a_hurry(lambda model, batch: model(batch))(model, Documents(ids, ids, jnp.zeros(ids.shape, bool)))
-        value, key, query, bias = (np.asarray(part) for part in (model.values, model.keys, model.queries, model.bias))
+        output = in_a_hurry(lambda model, batch: model(batch))(
+            model, Documents(ids, ids, jnp.zeros(ids.shape, bool))
+        )
+        value, key, query, bias = (
+            np.asarray(part) for part in (model.values, model.keys, model.queries, model.bias)
+        )
         embed = np.eye(7) if model.embeddings is None else np.asarray(model.embeddings)
     one_hot = np.eye(7)[:, words[0]]  # id position
     Z = embed @ one_hot
@@ -110,7 +134,9 @@ def test_outputs_are_those_of_the_formula(embedding, kernel):
         attention = np.exp(K.T @ Q / np.sqrt(len(key)))
         attention /= attention.sum(axis=0, keepdims=True)
     else:
-        attention = np.exp(-np.sum((K[:, :, None] - Q[:, None, :]) ** 2, axis=0) / (2 * np.sqrt(len(key))))
+        attention = np.exp(
+            -np.sum((K[:, :, None] - Q[:, None, :]) ** 2, axis=0) / (2 * np.sqrt(len(key)))
+        )
     expected = embed.T @ (value @ Z) @ attention + bias[:, None]
     np.testing.assert_allclose(np.asarray(output.logits)[0], expected.T, **EXACT)
     np.testing.assert_allclose(np.asarray(output.attention)[0], attention.T, **EXACT)
@@ -119,7 +145,9 @@ def test_outputs_are_those_of_the_formula(embedding, kernel):
 def test_layer_biases_add_where_pytorch_adds_them():
     """queries W_Q z + b_Q, keys W_K z + b_K, values W_V z + b_V, before attention."""
     with jax.enable_x64(True):
-        model = scattered(OneLayerTransformerConfig(embedding="trained", dimension=3, layer_biases=True), PLAIN)
+        model = scattered(
+            OneLayerTransformerConfig(embedding="trained", dimension=3, layer_biases=True), PLAIN
+        )
         batch = documents(PLAIN)
         output = in_a_hurry(lambda model, batch: model(batch))(model, batch)
         embed, V, K, Q, b_V, b_K, b_Q = (
@@ -137,14 +165,18 @@ def test_layer_biases_add_where_pytorch_adds_them():
     Z = embed[:, np.asarray(batch.words)[0]].T  # position dimension
     scores = (Z @ Q.T + b_Q) @ (Z @ K.T + b_K).T / np.sqrt(3)
     attention = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(np.asarray(output.logits)[0], attention @ (Z @ V.T + b_V) @ embed, **EXACT)
+    np.testing.assert_allclose(
+        np.asarray(output.logits)[0], attention @ (Z @ V.T + b_V) @ embed, **EXACT
+    )
 
 
 def test_tied_scores_are_three_numbers_and_markers_are_like_any_other():
     with jax.enable_x64(True):
         model = scattered(OneLayerTransformerConfig(attention="tied"), MARKED)
         same_word, same_topic = jnp.asarray(1.5), jnp.asarray(0.5)
-        table = np.asarray(eqx.tree_at(lambda one: one.tied, model, TiedScores(same_word, same_topic)).scores())
+        table = np.asarray(
+            eqx.tree_at(lambda one: one.tied, model, TiedScores(same_word, same_topic)).scores()
+        )
     for query, key in np.ndindex(table.shape):
         topics = [(one - 4) // 2 if one >= 4 else None for one in (query, key)]
         expected = 0.0
@@ -153,34 +185,52 @@ def test_tied_scores_are_three_numbers_and_markers_are_like_any_other():
         assert table[query, key] == expected
 
 
-# -- the short way --------------------------------------------------------------------------------------------------
+# -- the short way ---------------------------------------------------------------------------------
 
 SHORT_WAYS = {
-    "uniform": ({"attention": "uniform", "bias": True, "embedding": "trained", "dimension": 3, "values": "identity"}, PADDED),
+    "uniform": (
+        {
+            "attention": "uniform",
+            "bias": True,
+            "embedding": "trained",
+            "dimension": 3,
+            "values": "identity",
+        },
+        PADDED,
+    ),
     "learned": ({"bias": True, "layer_biases": True, "selected_hidden": True}, MARKED),
     "tied": ({"attention": "tied"}, MARKED),
     "free": ({"attention": "free", "bias": True}, PADDED),
     "trained embeddings": ({"embedding": "trained", "dimension": 3, "layer_biases": True}, MARKED),
-    "gaussian": ({"kernel": "gaussian", "embedding": "trained", "dimension": 3, "layer_biases": True}, PADDED),
+    "gaussian": (
+        {"kernel": "gaussian", "embedding": "trained", "dimension": 3, "layer_biases": True},
+        PADDED,
+    ),
     "few rows": ({}, MANY),
 }
 
 
 def plain_losses(model: OneLayerTransformer, batch: Documents) -> tuple[jax.Array, jax.Array]:
-    """Squared error and cross-entropy at the selected positions, from the logits of every position."""
+    """Squared error and cross-entropy at the selected positions, from the logits of every
+    position.
+    """
     logits = model(batch).logits
     right = jax.nn.one_hot(batch.labels, logits.shape[-1])
     squares = jnp.sum((logits - right) ** 2, axis=-1)
     entropies = -jnp.sum(jax.nn.log_softmax(logits) * right, axis=-1)
     chosen = jnp.sum(batch.selected)
-    return tuple(jnp.sum(jnp.where(batch.selected, one, 0.0)) / chosen for one in (squares, entropies))  # pyright: ignore[reportReturnType]
+    return tuple(
+        jnp.sum(jnp.where(batch.selected, one, 0.0)) / chosen for one in (squares, entropies)
+    )  # pyright: ignore[reportReturnType]
 
 
 def short_losses(model: OneLayerTransformer, batch: Documents) -> tuple[jax.Array, jax.Array]:
     return squared_error(model, batch), guess_entropy(model, batch)
 
 
-def weighed(losses: Any, moving: Any, still: Any, batch: Documents) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+def weighed(
+    losses: Any, moving: Any, still: Any, batch: Documents
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     """A sum of both losses (for one gradient of both), and each of them."""
     both = losses(eqx.combine(moving, still), batch)
     return both[0] + 0.3 * both[1], both
@@ -197,7 +247,12 @@ def test_the_short_way_gives_the_losses_and_gradients_of_the_plain_one(name):
         @in_a_hurry
         def both_ways(moving: Any, batch: Documents) -> list[Any]:
             ways = (plain_losses, short_losses)
-            return [jax.value_and_grad(functools.partial(weighed, way), has_aux=True)(moving, still, batch) for way in ways]
+            return [
+                jax.value_and_grad(functools.partial(weighed, way), has_aux=True)(
+                    moving, still, batch
+                )
+                for way in ways
+            ]
 
         (plain, plain_slopes), (short, short_slopes) = both_ways(moving, batch)
     if task is MANY:
@@ -206,7 +261,9 @@ def test_the_short_way_gives_the_losses_and_gradients_of_the_plain_one(name):
     assert 0 < looking.sum() < np.asarray(batch.selected).sum(), "both kinds of queries are there"
     assert looking.sum() <= most(batch.words.size, model.looking_share)
     np.testing.assert_allclose(short[1], plain[1], **EXACT)
-    for ours, expected in zip(jax.tree.leaves(short_slopes), jax.tree.leaves(plain_slopes), strict=True):
+    for ours, expected in zip(
+        jax.tree.leaves(short_slopes), jax.tree.leaves(plain_slopes), strict=True
+    ):
         np.testing.assert_allclose(ours, expected, **EXACT)
     assert any(np.abs(slope).max() > 1e-3 for slope in jax.tree.leaves(plain_slopes))
 
@@ -220,7 +277,13 @@ def test_without_a_selected_word_the_loss_is_zero():
 
 
 @settings(max_examples=4, deadline=None, derandomize=True)
-@given(size=st.integers(1, 4), positions=st.integers(1, 6), rows=st.integers(1, 30), share=st.floats(0, 1), seed=st.integers(0, 99))
+@given(
+    size=st.integers(1, 4),
+    positions=st.integers(1, 6),
+    rows=st.integers(1, 30),
+    share=st.floats(0, 1),
+    seed=st.integers(0, 99),
+)
 def test_chosen_places_are_those_that_numpy_finds(size, positions, rows, share, seed):
     chosen = np.random.default_rng(seed).uniform(size=(size, positions)) < share
     place, there = in_a_hurry(functools.partial(chosen_places, rows=rows))(jnp.asarray(chosen))
@@ -250,10 +313,12 @@ def test_counts_of_ids():
     present = np.array([[True, True, False, True], [True, True, True, False]])
     ours = id_counts(jnp.asarray(ids), jnp.asarray(present), 4)
     np.testing.assert_array_equal(ours, [[1, 1, 1, 0], [0, 0, 0, 3]])
-    np.testing.assert_array_equal(id_counts(jnp.asarray(ids), None, 4), [np.bincount(row, minlength=4) for row in ids])
+    np.testing.assert_array_equal(
+        id_counts(jnp.asarray(ids), None, 4), [np.bincount(row, minlength=4) for row in ids]
+    )
 
 
-# -- attention ------------------------------------------------------------------------------------------------------
+# -- attention -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("selected_hidden", [False, True])
@@ -261,7 +326,9 @@ def test_attention_sums_to_one_and_padding_gets_none(selected_hidden):
     with jax.enable_x64(True):
         batch = documents(MARKED)
         model = scattered(OneLayerTransformerConfig(selected_hidden=selected_hidden), MARKED)
-        attention = np.asarray(in_a_hurry(lambda model, batch: model(batch).attention)(model, batch))
+        attention = np.asarray(
+            in_a_hurry(lambda model, batch: model(batch).attention)(model, batch)
+        )
     np.testing.assert_allclose(attention.sum(axis=2), 1, **EXACT)
     mask, selected = np.asarray(batch.mask), np.asarray(batch.selected)
     seen = mask & ~selected if selected_hidden else mask
@@ -278,21 +345,29 @@ def test_without_keys_and_queries_only_the_values_have_a_gradient():
         model = eqx.tree_at(lambda one: (one.keys, one.queries), model, (nothing, nothing))
         moving, still = eqx.partition(model, eqx.is_inexact_array)
         batch = documents(PLAIN)
-        both = in_a_hurry(jax.jacrev(lambda part: short_losses(eqx.combine(part, still), batch)))(moving)
+        both = in_a_hurry(jax.jacrev(lambda part: short_losses(eqx.combine(part, still), batch)))(
+            moving
+        )
     for slopes in both:  # of the squared error, and of the cross-entropy
         assert np.all(np.asarray(slopes.keys) == 0)
         assert np.all(np.asarray(slopes.queries) == 0)
         assert np.abs(slopes.values).max() > 1e-3
 
 
-# -- long documents -------------------------------------------------------------------------------------------------
+# -- long documents --------------------------------------------------------------------------------
 
 LONG = LongDocuments(4, 2, 2.0, Masking(0.5, 0.3, 0.2))
 
 
-@pytest.mark.parametrize("settings", [{"bias": True}, {"embedding": "trained", "dimension": 3}, {"layer_biases": True}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{"bias": True}, {"embedding": "trained", "dimension": 3}, {"layer_biases": True}],
+    ids=str,
+)
 def test_the_expected_error_is_that_of_every_document(settings):
-    """W_E^T (W_V W_E Pt + b_V) + b against P, for every pair of topics; attention is uniform, so it adds up to 1."""
+    """W_E^T (W_V W_E Pt + b_V) + b against P, for every pair of topics; attention is uniform, so
+    it adds up to 1.
+    """
     shown, there = [], []
     for pair in itertools.combinations(range(4), 2):
         true = np.array([0.0, *(0.25 * (word // 2 in pair) for word in range(8))])
@@ -307,7 +382,9 @@ def test_the_expected_error_is_that_of_every_document(settings):
     if model.value_bias is not None:
         inner = inner + np.asarray(model.value_bias)[:, None]
     outputs = embed.T @ inner + (0 if model.bias is None else np.asarray(model.bias)[:, None])
-    assert ours == pytest.approx(np.mean(np.sum((outputs - np.stack(there, axis=1)) ** 2, axis=0)), rel=1e-12)
+    assert ours == pytest.approx(
+        np.mean(np.sum((outputs - np.stack(there, axis=1)) ** 2, axis=0)), rel=1e-12
+    )
 
 
 def test_the_curvature_is_the_largest_eigenvalue_of_the_hessian_in_the_values():
@@ -325,7 +402,7 @@ def test_the_curvature_is_the_largest_eigenvalue_of_the_hessian_in_the_values():
     assert ours == pytest.approx(np.linalg.eigvalsh(hessian)[-1], rel=1e-12)
 
 
-# -- ridge ----------------------------------------------------------------------------------------------------------
+# -- ridge -----------------------------------------------------------------------------------------
 
 
 def test_the_ridge_has_a_gradient():
@@ -338,22 +415,38 @@ def test_the_ridge_has_a_gradient():
             return eqx.tree_at(lambda one: one.values, model, table).penalty()
 
         slope = np.asarray(jax.grad(penalty)(jnp.asarray(values)))
-        assert float(penalty(jnp.asarray(values))) == pytest.approx(0.7 * np.sum(values**2), rel=1e-14)
+        assert float(penalty(jnp.asarray(values))) == pytest.approx(
+            0.7 * np.sum(values**2), rel=1e-14
+        )
         np.testing.assert_allclose(slope, 1.4 * values, rtol=1e-14)
         for index in ((0, 0), (3, 5)):
             step = 1e-3 * np.eye(7)[index[0]][:, None] * np.eye(7)[index[1]][None, :]
-            difference = (float(penalty(jnp.asarray(values + step))) - float(penalty(jnp.asarray(values - step)))) / 2e-3
+            difference = (
+                float(penalty(jnp.asarray(values + step)))
+                - float(penalty(jnp.asarray(values - step)))
+            ) / 2e-3
             assert difference == pytest.approx(slope[index], abs=1e-11)  # rounding: 1e-14 / 1e-3
     assert scattered(OneLayerTransformerConfig(ridge=0.0), PLAIN).penalty() == 0
     assert scattered(OneLayerTransformerConfig(values="identity", ridge=0.5), PLAIN).penalty() == 0
 
 
 def test_a_swept_ridge_and_swept_masking_train_each_member_with_its_own(precise_lab: Lab):
-    """Two steps of gradient descent from 0: the first is the same for all ridges, the second shrinks it by 2 rate lambda."""
+    """Two steps of gradient descent from 0: the first is the same for all ridges, the second
+    shrinks it by 2 rate lambda.
+    """
     task = dataclasses.replace(PLAIN, train_size=6, test_size=1)
     model = OneLayerTransformerConfig(attention="uniform", start_std=0.0)
     sweep = {"task.masking.selected": [0.3, 0.9], "model.ridge": [0.0, 0.4]}
-    training = precise_lab.train(task, model, GradientDescent(0.1), 2, record=Every(1), seeds=1, sweep=sweep, loss=squared_error)
+    training = precise_lab.train(
+        task,
+        model,
+        GradientDescent(0.1),
+        2,
+        record=Every(1),
+        seeds=1,
+        sweep=sweep,
+        loss=squared_error,
+    )
     loss = training.trajectory["loss"].isel(seed=0)
     assert loss.dims == ("masking.selected", "ridge", "step")
     np.testing.assert_allclose(loss.sel(step=0), 1, **EXACT)  # outputs of 0
@@ -366,14 +459,20 @@ def test_a_swept_ridge_and_swept_masking_train_each_member_with_its_own(precise_
     assert not np.allclose(tables[0], tables[1])
 
 
-# -- configs --------------------------------------------------------------------------------------------------------
+# -- configs ---------------------------------------------------------------------------------------
 
 
 def learning(config: OneLayerTransformerConfig) -> set[str]:
     """Names of the parts that learn."""
     flags = scattered(config, PLAIN).trainable()
-    names = {field.name for field in dataclasses.fields(flags) if field.name not in ("frozen", "kernel")}
-    return {name for name in names if any(leaf is True for leaf in jax.tree.leaves(getattr(flags, name)))}
+    names = {
+        field.name for field in dataclasses.fields(flags) if field.name not in ("frozen", "kernel")
+    }
+    return {
+        name
+        for name in names
+        if any(leaf is True for leaf in jax.tree.leaves(getattr(flags, name)))
+    }
 
 
 def blocks(task: Any) -> Blocks:
@@ -385,7 +484,10 @@ def blocks(task: Any) -> Blocks:
     ("settings", "expected"),
     [
         ({}, {"values", "keys", "queries"}),
-        ({"layer_biases": True, "bias": True}, {"values", "keys", "queries", "value_bias", "key_bias", "query_bias", "bias"}),
+        (
+            {"layer_biases": True, "bias": True},
+            {"values", "keys", "queries", "value_bias", "key_bias", "query_bias", "bias"},
+        ),
         ({"attention": "uniform", "ridge": 0.3}, {"values"}),
         ({"attention": "tied", "values": blocks}, {"tied"}),
         ({"attention": "free", "values": blocks}, {"score_table"}),
@@ -410,13 +512,17 @@ def test_starts():
             for start in ("gaussian", "uniform", "default")
         ]
         models = [config.build(task, key) for config in configs]
-        return [(model.keys, model.queries, model.values, model.value_bias, model.key_bias) for model in models]
+        return [
+            (model.keys, model.queries, model.values, model.value_bias, model.key_bias)
+            for model in models
+        ]
 
     gaussian, uniform, default = built(jax.random.key(7))
     size = 51
     bound = size**-0.5
     for matrix in gaussian[:3]:
-        # Of 2601 numbers, four standard errors: of the mean std / sqrt(n), of the variance var sqrt(2 / n).
+        # Of 2601 numbers, four standard errors: of the mean std / sqrt(n), of the variance var
+        # sqrt(2 / n).
         assert abs(np.mean(matrix)) < 4 * 0.01 / size
         assert np.mean(matrix**2) == pytest.approx(1e-4, rel=4 * np.sqrt(2) / size)
     for matrix in uniform[:3]:
@@ -437,7 +543,9 @@ def test_starts():
 
 
 def test_blocks_make_a_table_with_an_empty_row_for_every_id_that_is_no_word():
-    table = np.asarray(Blocks(1.0, 2.0, 3.0).table(TopicDocuments(2, 2, 1, markers=True).topic_of_id, 1))
+    table = np.asarray(
+        Blocks(1.0, 2.0, 3.0).table(TopicDocuments(2, 2, 1, markers=True).topic_of_id, 1)
+    )
     word = [0, 1, 0, 0]
     expected = [[0] * 8] * 4 + [[*word, 2, 2, 3, 3]] * 2 + [[*word, 3, 3, 2, 2]] * 2
     np.testing.assert_array_equal(table, expected)
@@ -452,9 +560,18 @@ def test_blocks_make_a_table_with_an_empty_row_for_every_id_that_is_no_word():
         ({"kernel": "linear"}, "kernel: got 'linear', allowed: softmax, gaussian"),
         ({"dimension": -1}, "dimension: got -1, allowed: a whole number, at least 0"),
         ({"ridge": -0.1}, "ridge: got -0.1, allowed: a finite number, at least 0"),
-        ({"frozen": ("key",)}, "frozen: got key, allowed: embeddings, values, keys, queries, bias, score_table"),
-        ({"embedding": "trained", "values": blocks}, "values: got blocks, allowed: only with one-hot embeddings"),
-        ({"kernel": "gaussian", "attention": "free"}, "kernel: got gaussian, allowed: softmax, because free attention"),
+        (
+            {"frozen": ("key",)},
+            "frozen: got key, allowed: embeddings, values, keys, queries, bias, score_table",
+        ),
+        (
+            {"embedding": "trained", "values": blocks},
+            "values: got blocks, allowed: only with one-hot embeddings",
+        ),
+        (
+            {"kernel": "gaussian", "attention": "free"},
+            "kernel: got gaussian, allowed: softmax, because free attention",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

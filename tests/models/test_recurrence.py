@@ -1,4 +1,6 @@
-"""The recurrent layer with its gradient by hand, against a plain loop, against PyTorch, and on padded sentences."""
+"""The recurrent layer with its gradient by hand, against a plain loop, against PyTorch, and on
+padded sentences.
+"""
 
 import dataclasses
 import functools
@@ -33,7 +35,9 @@ each_mask = pytest.mark.parametrize("masked", [False, True], ids=["full", "padde
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs a few times."""
+    """Compiled without optimisation: quicker than one operation at a time, for what runs a few
+    times.
+    """
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
@@ -50,11 +54,15 @@ def numbers(cell: str, seed: int = 0) -> dict[str, Any]:
 
 
 def drawn_words(seed: int = 0) -> Any:
-    return jnp.asarray(np.random.default_rng(seed).integers(WORDS, size=(SENTENCES, POSITIONS)), jnp.int32)
+    return jnp.asarray(
+        np.random.default_rng(seed).integers(WORDS, size=(SENTENCES, POSITIONS)), jnp.int32
+    )
 
 
 def pulls(cell: str) -> tuple[Any, Any]:
-    """What every output at a word, and every number of the last state, counts in a sum that is differentiated."""
+    """What every output at a word, and every number of the last state, counts in a sum that is
+    differentiated.
+    """
     random = np.random.default_rng(9)
     of_outputs = random.normal(size=(SENTENCES, POSITIONS, HIDDEN))
     return of_outputs, random.normal(size=(2 if cell == "lstm" else 1, SENTENCES, HIDDEN))
@@ -78,12 +86,17 @@ def looped(layer: Recurrence, numbers: dict[str, Any], words: Any, mask: Any) ->
     return jnp.swapaxes(outputs, 0, 1), last
 
 
-def slopes(way: Any, layer: Recurrence, numbers: dict[str, Any], words: Any, mask: Any, pull: Any) -> Any:
+def slopes(
+    way: Any, layer: Recurrence, numbers: dict[str, Any], words: Any, mask: Any, pull: Any
+) -> Any:
     """The gradient by weights, table, start and gates; outputs and last state."""
 
     def total(parts: Any) -> tuple[Any, Any]:
         outputs, last = way(*parts, words, mask)
-        return pulled(outputs, last, jnp.ones(words.shape) if mask is None else mask, pull), (outputs, last)
+        return pulled(outputs, last, jnp.ones(words.shape) if mask is None else mask, pull), (
+            outputs,
+            last,
+        )
 
     return jax.grad(total, has_aux=True)((layer, numbers))
 
@@ -93,7 +106,9 @@ OURS, LOOPED = (in_a_hurry(functools.partial(slopes, way)) for way in (ours, loo
 
 def our_slopes(layer: Recurrence, numbers: dict[str, Any], words: Any, masked: bool) -> Any:
     pull = tuple(map(jnp.asarray, pulls(layer.cell)))
-    return jax.tree.map(np.asarray, OURS(layer, numbers, words, jnp.asarray(MASK) if masked else None, pull))
+    return jax.tree.map(
+        np.asarray, OURS(layer, numbers, words, jnp.asarray(MASK) if masked else None, pull)
+    )
 
 
 def looped_slopes(layer: Recurrence, numbers: dict[str, Any], words: Any, masked: bool) -> Any:
@@ -103,12 +118,19 @@ def looped_slopes(layer: Recurrence, numbers: dict[str, Any], words: Any, masked
         return jnp.asarray(np.flip(array, axis=1) if layer.backwards else array)
 
     of_outputs, of_last = pulls(layer.cell)
-    forwards = Recurrence(**{name: getattr(layer, name) for name in TORCH_NAMES.values()}, cell=layer.cell)
+    forwards = Recurrence(
+        **{name: getattr(layer, name) for name in TORCH_NAMES.values()}, cell=layer.cell
+    )
     mask = turned(MASK if masked else np.ones_like(MASK))
     given = numbers | {"gates": turned(numbers["gates"])}
-    (slope, of_numbers), (outputs, last) = LOOPED(forwards, given, turned(words), mask, (turned(of_outputs), jnp.asarray(of_last)))
+    (slope, of_numbers), (outputs, last) = LOOPED(
+        forwards, given, turned(words), mask, (turned(of_outputs), jnp.asarray(of_last))
+    )
     of_numbers["gates"] = turned(of_numbers["gates"])
-    return (dataclasses.replace(slope, backwards=layer.backwards), of_numbers), (turned(outputs), last)
+    return (dataclasses.replace(slope, backwards=layer.backwards), of_numbers), (
+        turned(outputs),
+        last,
+    )
 
 
 def assert_close(first: Any, second: Any) -> None:
@@ -126,7 +148,11 @@ def at_words(outputs: Any, masked: bool) -> np.ndarray:
 @each_mask
 def test_outputs_last_state_and_all_gradients_are_those_of_a_plain_loop(cell, backwards, masked):
     with jax.enable_x64(True):
-        parts = random_layer(np.random.default_rng(1), FEATURES, HIDDEN, cell, backwards), numbers(cell), drawn_words()
+        parts = (
+            random_layer(np.random.default_rng(1), FEATURES, HIDDEN, cell, backwards),
+            numbers(cell),
+            drawn_words(),
+        )
         gradient, (outputs, last) = our_slopes(*parts, masked)
         expected, (expected_outputs, expected_last) = looped_slopes(*parts, masked)
     assert_close(at_words(outputs, masked), at_words(expected_outputs, masked))
@@ -139,11 +165,15 @@ def test_outputs_last_state_and_all_gradients_are_those_of_a_plain_loop(cell, ba
 @each_cell
 @each_mask
 def test_outputs_last_state_and_all_gradients_are_those_of_torch(cell, masked):
-    """Both directions at once, with PyTorch's own order of gates (i, f, g, o and r, z, n) and its own padding."""
+    """Both directions at once, with PyTorch's own order of gates (i, f, g, o and r, z, n) and
+    its own padding.
+    """
     torch = pytest.importorskip("torch")
     with jax.enable_x64(True):
         random = np.random.default_rng(2)
-        layers = [random_layer(random, FEATURES, HIDDEN, cell, backwards) for backwards in (False, True)]
+        layers = [
+            random_layer(random, FEATURES, HIDDEN, cell, backwards) for backwards in (False, True)
+        ]
         given, words = [numbers(cell, seed) for seed in (3, 4)], drawn_words(5)
         for one in given:
             one |= {"table": given[0]["table"], "gates": jnp.ones((SENTENCES, POSITIONS))}
@@ -151,21 +181,35 @@ def test_outputs_last_state_and_all_gradients_are_those_of_torch(cell, masked):
 
     kind = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[cell]
     theirs = kind(FEATURES, HIDDEN, batch_first=True, bidirectional=True, dtype=torch.float64)
-    places = [(f"{name}{ending}", field, way) for name, field in TORCH_NAMES.items() for way, ending in enumerate(("", "_reverse"))]
+    places = [
+        (f"{name}{ending}", field, way)
+        for name, field in TORCH_NAMES.items()
+        for way, ending in enumerate(("", "_reverse"))
+    ]
     with torch.no_grad():
         for name, field, way in places:
-            getattr(theirs, name).copy_(torch.tensor(np.asarray(getattr(layers[way], field)).T.copy()))
+            getattr(theirs, name).copy_(
+                torch.tensor(np.asarray(getattr(layers[way], field)).T.copy())
+            )
     table = torch.tensor(np.array(given[0]["table"]), requires_grad=True)
-    starts = [torch.tensor(np.stack(both), requires_grad=True) for both in zip(*(one["start"] for one in given), strict=True)]
+    starts = [
+        torch.tensor(np.stack(both), requires_grad=True)
+        for both in zip(*(one["start"] for one in given), strict=True)
+    ]
     inputs = table[torch.tensor(np.array(words), dtype=torch.long)]
     packing = torch.nn.utils.rnn
     if masked:
-        inputs = packing.pack_padded_sequence(inputs, torch.tensor(LENGTHS), batch_first=True, enforce_sorted=False)
+        inputs = packing.pack_padded_sequence(
+            inputs, torch.tensor(LENGTHS), batch_first=True, enforce_sorted=False
+        )
     outputs, last = theirs(inputs, tuple(starts) if cell == "lstm" else starts[0])
     if masked:
         outputs, _ = packing.pad_packed_sequence(outputs, batch_first=True)
     last = last if cell == "lstm" else (last,)
-    mask, pull = torch.tensor(MASK if masked else np.ones_like(MASK)), tuple(map(torch.tensor, pulls(cell)))
+    mask, pull = (
+        torch.tensor(MASK if masked else np.ones_like(MASK)),
+        tuple(map(torch.tensor, pulls(cell))),
+    )
     totals = [
         pulled(outputs[..., part], [state[way] for state in last], mask, pull)
         for way, part in enumerate((slice(None, HIDDEN), slice(HIDDEN, None)))
@@ -176,7 +220,9 @@ def test_outputs_last_state_and_all_gradients_are_those_of_torch(cell, masked):
     assert_close(at_words(ours_together, masked), at_words(outputs.detach().numpy(), masked))
     for part, state in enumerate(last):
         assert_close(np.stack([one[1][1][part] for one in found]), state.detach().numpy())
-        assert_close(np.stack([one[0][1]["start"][part] for one in found]), starts[part].grad.numpy())
+        assert_close(
+            np.stack([one[0][1]["start"][part] for one in found]), starts[part].grad.numpy()
+        )
     for name, field, way in places:
         assert_close(getattr(found[way][0][0], field), getattr(theirs, name).grad.numpy().T)
     assert_close(np.sum([one[0][1]["table"] for one in found], axis=0), table.grad.numpy())
@@ -187,22 +233,34 @@ def test_members_of_an_ensemble_do_not_touch_one_another():
     cell = "lstm"
     with jax.enable_x64(True):
         members = [
-            (random_layer(np.random.default_rng(m), FEATURES, HIDDEN, cell), numbers(cell, m), drawn_words(m)) for m in range(3)
+            (
+                random_layer(np.random.default_rng(m), FEATURES, HIDDEN, cell),
+                numbers(cell, m),
+                drawn_words(m),
+            )
+            for m in range(3)
         ]
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
         mask, pull = jnp.asarray(MASK), tuple(map(jnp.asarray, pulls(cell)))
-        together = in_a_hurry(jax.vmap(lambda layer, given, words: slopes(ours, layer, given, words, mask, pull)))(*stacked)
+        together = in_a_hurry(
+            jax.vmap(lambda layer, given, words: slopes(ours, layer, given, words, mask, pull))
+        )(*stacked)
         for place, member in enumerate(members):
-            assert_close(jax.tree.map(lambda leaf, place=place: leaf[place], together), our_slopes(*member, True))
+            assert_close(
+                jax.tree.map(lambda leaf, place=place: leaf[place], together),
+                our_slopes(*member, True),
+            )
 
 
-# -- padding --------------------------------------------------------------------------------------------------------
+# -- padding ---------------------------------------------------------------------------------------
 
 
 @each_cell
 @each_direction
 def test_padding_changes_nothing_and_learns_nothing(cell, backwards):
-    """Whatever words stand there: the same outputs at words, the same last state, the same gradient, to the last bit."""
+    """Whatever words stand there: the same outputs at words, the same last state, the same
+    gradient, to the last bit.
+    """
     with jax.enable_x64(True):
         layer = random_layer(np.random.default_rng(6), FEATURES, HIDDEN, cell, backwards)
         given, words = numbers(cell, 7), drawn_words()
@@ -212,15 +270,23 @@ def test_padding_changes_nothing_and_learns_nothing(cell, backwards):
         )
     assert np.array_equal(at_words(outputs, True), at_words(other_outputs, True))
     assert all(np.array_equal(*pair) for pair in zip(last, other_last, strict=True))
-    assert all(np.array_equal(*pair) for pair in zip(*map(jax.tree.leaves, (gradient, other_gradient)), strict=True))
+    assert all(
+        np.array_equal(*pair)
+        for pair in zip(*map(jax.tree.leaves, (gradient, other_gradient)), strict=True)
+    )
     assert np.all(gradient[1]["gates"][~MASK] == 0)
-    # The last state is the output at the last word read: the sentence's last forwards, its first backwards.
+    # The last state is the output at the last word read: the sentence's last forwards, its first
+    # backwards.
     final = np.zeros(SENTENCES, int) if backwards else LENGTHS - 1
     assert np.array_equal(last[0], outputs[np.arange(SENTENCES), final])
     # And all is as if the sentence ended there.
     vectors = np.asarray(given["gates"])[..., None] * np.asarray(given["table"])[np.asarray(words)]
     for sentence, length in enumerate(LENGTHS):
-        alone, end = states(layer, vectors[sentence, :length], tuple(np.asarray(part[sentence]) for part in given["start"]))
+        alone, end = states(
+            layer,
+            vectors[sentence, :length],
+            tuple(np.asarray(part[sentence]) for part in given["start"]),
+        )
         assert_close(outputs[sentence, :length], alone)
         assert_close(tuple(part[sentence] for part in last), end)
 
@@ -228,8 +294,18 @@ def test_padding_changes_nothing_and_learns_nothing(cell, backwards):
 @each_cell
 def test_one_position_has_no_direction(cell):
     with jax.enable_x64(True):
-        layer, given = random_layer(np.random.default_rng(8), FEATURES, HIDDEN, cell), numbers(cell, 8)
-        back = Recurrence(layer.input_weights, layer.input_bias, layer.state_weights, layer.state_bias, layer.cell, backwards=True)
+        layer, given = (
+            random_layer(np.random.default_rng(8), FEATURES, HIDDEN, cell),
+            numbers(cell, 8),
+        )
+        back = Recurrence(
+            layer.input_weights,
+            layer.input_bias,
+            layer.state_weights,
+            layer.state_bias,
+            layer.cell,
+            backwards=True,
+        )
         words = drawn_words()[:, :1]
         both = in_a_hurry(lambda *layers: [one.of_words(given["table"], words) for one in layers])
         (outputs, last), (back_outputs, back_last) = both(layer, back)
@@ -238,11 +314,13 @@ def test_one_position_has_no_direction(cell):
     assert all(np.array_equal(*pair) for pair in zip(last, back_last, strict=True))
     assert np.array_equal(outputs[:, 0], last[0])
     for sentence in range(SENTENCES):
-        expected, _ = states(layer, np.asarray(given["table"])[np.asarray(words)[sentence]])  # which starts from 0
+        expected, _ = states(
+            layer, np.asarray(given["table"])[np.asarray(words)[sentence]]
+        )  # which starts from 0
         assert_close(outputs[sentence], expected)
 
 
-# -- starts and tables ----------------------------------------------------------------------------------------------
+# -- starts and tables -----------------------------------------------------------------------------
 
 
 def test_the_start_is_pytorchs():
@@ -255,7 +333,12 @@ def test_the_start_is_pytorchs():
 def test_an_lstm_has_four_gates_and_two_states_a_gru_three_and_one(cell):
     gates, kept = {"lstm": (4, 2), "gru": (3, 1)}[cell]
     layer = eqx.filter_eval_shape(Recurrence.build, jax.random.key(0), 5, 9, cell)
-    assert [leaf.shape for leaf in jax.tree.leaves(layer)] == [(5, 9 * gates), (9 * gates,), (9, 9 * gates), (9 * gates,)]
+    assert [leaf.shape for leaf in jax.tree.leaves(layer)] == [
+        (5, 9 * gates),
+        (9 * gates,),
+        (9, 9 * gates),
+        (9 * gates,),
+    ]
     assert layer.hidden == 9
     assert [part.shape for part in layer.start(4)] == [(4, 9)] * kept
 
@@ -270,7 +353,9 @@ def assert_uniform(arrays: list[Any], bound: float) -> None:
     values = np.concatenate([np.ravel(array) for array in arrays])
     assert 0.98 * bound < np.abs(values).max() <= bound
     # The square of a uniform number has mean b^2/3 and variance 4 b^4 / 45: four standard errors.
-    assert np.mean(values**2) == pytest.approx(bound**2 / 3, abs=4 * bound**2 * np.sqrt(4 / 45 / values.size))
+    assert np.mean(values**2) == pytest.approx(
+        bound**2 / 3, abs=4 * bound**2 * np.sqrt(4 / 45 / values.size)
+    )
     assert abs(np.mean(values)) < 4 * bound / np.sqrt(3 * values.size)
     for array in arrays:
         assert np.ptp(array) > bound
@@ -279,10 +364,15 @@ def assert_uniform(arrays: list[Any], bound: float) -> None:
 @pytest.mark.parametrize("rows", [FEW_WORDS, FEW_WORDS + 1])
 def test_words_find_their_rows_in_small_and_large_tables(rows):
     random = np.random.default_rng(0)
-    table, words = jnp.asarray(random.normal(size=(rows, 2)), jnp.float32), jnp.asarray(random.integers(rows, size=(4, 5)))
+    table, words = (
+        jnp.asarray(random.normal(size=(rows, 2)), jnp.float32),
+        jnp.asarray(random.integers(rows, size=(4, 5))),
+    )
     pull = random.normal(size=(4, 5, 2)).astype(np.float32)
     assert np.array_equal(looked_up(table, words), np.asarray(table)[np.asarray(words)])
     gradient = jax.grad(lambda table: jnp.sum(looked_up(table, words) * pull))(table)
     expected = np.zeros((rows, 2), np.float32)
     np.add.at(expected, np.asarray(words), pull)
-    np.testing.assert_allclose(gradient, expected, rtol=0, atol=2e-6)  # float32, up to twenty numbers of size 1
+    np.testing.assert_allclose(
+        gradient, expected, rtol=0, atol=2e-6
+    )  # float32, up to twenty numbers of size 1

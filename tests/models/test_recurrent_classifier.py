@@ -1,4 +1,6 @@
-"""The recurrent classifier against loops in NumPy, against the paper's identity and its number of parameters."""
+"""The recurrent classifier against loops in NumPy, against the paper's identity and its number
+of parameters.
+"""
 
 import dataclasses
 from typing import Any
@@ -20,7 +22,9 @@ WORDS = 4
 LENGTHS = (4, 1, 3)
 MASK = np.arange(4) < np.asarray(LENGTHS)[:, None]
 SENTENCES = Batch(
-    jnp.asarray([[2, 0, 1, 2], [3, 1, 1, 1], [0, 3, 2, 1]], jnp.int32), jnp.asarray([1, 0, 1], jnp.int32), jnp.asarray(MASK)
+    jnp.asarray([[2, 0, 1, 2], [3, 1, 1, 1], [0, 3, 2, 1]], jnp.int32),
+    jnp.asarray([1, 0, 1], jnp.int32),
+    jnp.asarray(MASK),
 )
 ROUNDING = 1e-12
 """Float64: numbers of size up to 10, a hundred operations deep."""
@@ -34,7 +38,9 @@ each_variant = pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIAN
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs a few times."""
+    """Compiled without optimisation: quicker than one operation at a time, for what runs a few
+    times.
+    """
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
@@ -61,8 +67,12 @@ def measured(model: RecurrentClassifier, batch: Batch) -> tuple[Any, ...]:
     return jax.tree.map(np.asarray, answers(model, batch))
 
 
-def by_numpy(model: RecurrentClassifier, batch: Batch) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
-    """Logits of the positive class; attention and words' logits of every sentence without its padding, by loops."""
+def by_numpy(
+    model: RecurrentClassifier, batch: Batch
+) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
+    """Logits of the positive class; attention and words' logits of every sentence without its
+    padding, by loops.
+    """
     model = jax.tree.map(np.asarray, model)
     positive, attention, word_logits = [], [], []
     for words, length in zip(np.asarray(batch.words), LENGTHS, strict=True):
@@ -88,16 +98,25 @@ def test_logits_attention_and_probes_are_those_of_plain_loops(settings):
         output, probe, logits = measured(model, SENTENCES)
     positive, attention, gamma = by_numpy(model, SENTENCES)
     assert [layer.backwards for layer in model.layers] == [False, True][: len(model.layers)]
-    np.testing.assert_allclose(output.logits, np.stack([np.zeros(3), positive], axis=1), rtol=0, atol=ROUNDING)
+    np.testing.assert_allclose(
+        output.logits, np.stack([np.zeros(3), positive], axis=1), rtol=0, atol=ROUNDING
+    )
     signs = 2 * np.asarray(SENTENCES.labels) - 1
     for sentence, length in enumerate(LENGTHS):
-        np.testing.assert_allclose(output.attention[sentence, :length], attention[sentence], rtol=0, atol=ROUNDING)
-        np.testing.assert_allclose(logits[sentence, :length], gamma[sentence], rtol=0, atol=ROUNDING)
+        np.testing.assert_allclose(
+            output.attention[sentence, :length], attention[sentence], rtol=0, atol=ROUNDING
+        )
+        np.testing.assert_allclose(
+            logits[sentence, :length], gamma[sentence], rtol=0, atol=ROUNDING
+        )
         beta = 1 / (1 + np.exp(-signs[sentence] * gamma[sentence]))
         np.testing.assert_allclose(np.exp(probe[sentence, :length]), beta, rtol=0, atol=ROUNDING)
     assert np.all(output.attention[~MASK] == 0)
     if settings.get("attention") == "uniform":
-        assert all(np.all(output.attention[sentence, :length] == 1 / length) for sentence, length in enumerate(LENGTHS))
+        assert all(
+            np.all(output.attention[sentence, :length] == 1 / length)
+            for sentence, length in enumerate(LENGTHS)
+        )
 
 
 @each_variant
@@ -117,7 +136,10 @@ def test_words_at_padding_do_not_matter(settings):
     with jax.enable_x64(True):
         model = scattered(**settings)
         others = jnp.where(MASK, SENTENCES.words, (SENTENCES.words + 1) % WORDS)
-        found = [measured(model, dataclasses.replace(SENTENCES, words=words)) for words in (SENTENCES.words, others)]
+        found = [
+            measured(model, dataclasses.replace(SENTENCES, words=words))
+            for words in (SENTENCES.words, others)
+        ]
     (output, *first), (other, *second) = found
     assert np.array_equal(output.logits, other.logits)
     assert np.array_equal(output.attention, other.attention)
@@ -128,17 +150,35 @@ def test_no_mask_is_a_mask_of_full_sentences():
     with jax.enable_x64(True):
         model = scattered()
         full = dataclasses.replace(SENTENCES, mask=jnp.ones(MASK.shape, bool))
-        with_mask, without = measured(model, full), measured(model, dataclasses.replace(SENTENCES, mask=None))
+        with_mask, without = (
+            measured(model, full),
+            measured(model, dataclasses.replace(SENTENCES, mask=None)),
+        )
     for one, other in zip(jax.tree.leaves(with_mask), jax.tree.leaves(without), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=ROUNDING)
 
 
 def test_as_many_parameters_as_the_papers_classifier_has():
-    """1,274,882 without embeddings: 1,142,784 in the LSTM, 131,328 + 257 in the attention and 513 in the readout."""
-    sizes: dict[str, Any] = {"hidden": 256, "features": 300, "score_size": 256, "directions": "both"}
+    """1,274,882 without embeddings: 1,142,784 in the LSTM, 131,328 + 257 in the attention and
+    513 in the readout.
+    """
+    sizes: dict[str, Any] = {
+        "hidden": 256,
+        "features": 300,
+        "score_size": 256,
+        "directions": "both",
+    }
     model = shapes(11_022, **sizes)
-    count = {name: sum(leaf.size for leaf in jax.tree.leaves(getattr(model, name))) for name in PARTS}
-    assert count == {"embeddings": 3_306_600, "layers": 1_142_784, "scorer": 131_328, "score_vector": 257, "readout": 513}
+    count = {
+        name: sum(leaf.size for leaf in jax.tree.leaves(getattr(model, name))) for name in PARTS
+    }
+    assert count == {
+        "embeddings": 3_306_600,
+        "layers": 1_142_784,
+        "scorer": 131_328,
+        "score_vector": 257,
+        "readout": 513,
+    }
     assert sum(count.values()) - count["embeddings"] == 1_274_882
     assert sum(leaf.size for leaf in jax.tree.leaves(model)) == 4_581_482
 
@@ -173,7 +213,10 @@ def test_what_learns(settings, learning):
         ({"attention": "none"}, "attention: got 'none', allowed: learned, frozen, uniform"),
         ({"lexicon": "uniform"}, "lexicon: got 'uniform', allowed: learned, frozen"),
         ({"kernel": "linear"}, "kernel: got 'linear', allowed: softmax, gaussian"),
-        ({"lexicon": "frozen", "attention": "uniform"}, "lexicon: got 'frozen' with attention 'uniform'"),
+        (
+            {"lexicon": "frozen", "attention": "uniform"},
+            "lexicon: got 'frozen' with attention 'uniform'",
+        ),
     ],
 )
 def test_impossible_configs_are_refused_by_name(settings, told):

@@ -1,4 +1,6 @@
-"""The translation model against loops in NumPy; its heads, starts, frozen parts and unused words."""
+"""The translation model against loops in NumPy; its heads, starts, frozen parts and unused
+words.
+"""
 
 import dataclasses
 import functools
@@ -15,7 +17,11 @@ from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, FIRST_WORD, START, SentencePairs
 from saccade.core.sweep import Swept, map_swept, swept_in
 from saccade.models.kernels import KERNELS, Gaussian
-from saccade.models.sequence_to_sequence import SequenceToSequence, SequenceToSequenceConfig, token_entropy
+from saccade.models.sequence_to_sequence import (
+    SequenceToSequence,
+    SequenceToSequenceConfig,
+    token_entropy,
+)
 from saccade.tasks.copying import Copying
 from saccade.tasks.lexicon_sentences import LexiconSentences
 
@@ -27,20 +33,30 @@ ROUNDING = 1e-11
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs a few times."""
+    """Compiled without optimisation: quicker than one operation at a time, for what runs a few
+    times.
+    """
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
 
 def pairs(source: Any, target: Any, sources: Any, targets: Any) -> SentencePairs:
-    """Sentence pairs with so many words (the end among them) and padding behind them; which word is whose is not used here."""
+    """Sentence pairs with so many words (the end among them) and padding behind them; which word
+    is whose is not used here.
+    """
     source, target = (jnp.asarray(words, jnp.int32) for words in (source, target))
-    masks = (np.arange(words.shape[1]) < np.asarray(many)[:, None] for words, many in ((source, sources), (target, targets)))
+    masks = (
+        np.arange(words.shape[1]) < np.asarray(many)[:, None]
+        for words, many in ((source, sources), (target, targets))
+    )
     return SentencePairs(source, target, jnp.zeros_like(target), *map(jnp.asarray, masks))
 
 
 BATCH = pairs(
-    [[2, 3, 2, END], [3, END, END, END], [3, 2, END, END]], [[4, 5, END], [5, END, END], [4, 4, END]], (4, 2, 3), (3, 2, 3)
+    [[2, 3, 2, END], [3, END, END, END], [3, 2, END, END]],
+    [[4, 5, END], [5, END, END], [4, 4, END]],
+    (4, 2, 3),
+    (3, 2, 3),
 )
 """As many source words as there is room for, one, and two; targets of another length."""
 
@@ -48,9 +64,14 @@ BATCH = pairs(
 def scattered(seed: int = 0, task: Any = TASK, **settings: Any) -> SequenceToSequence:
     """A model of that kind far from its start: all numbers of size 1. Under jax.enable_x64."""
     random = np.random.default_rng(seed)
-    shapes: Any = eqx.filter_eval_shape(SequenceToSequenceConfig(hidden=HIDDEN, **settings).build, task, jax.random.key(0))
+    shapes: Any = eqx.filter_eval_shape(
+        SequenceToSequenceConfig(hidden=HIDDEN, **settings).build, task, jax.random.key(0)
+    )
     used = jnp.asarray(getattr(task, "used_ids", np.ones(task.vocabulary_size, bool)))
-    return jax.tree.map(lambda leaf: used if leaf.dtype == bool else jnp.asarray(random.normal(size=leaf.shape)), shapes)
+    return jax.tree.map(
+        lambda leaf: used if leaf.dtype == bool else jnp.asarray(random.normal(size=leaf.shape)),
+        shapes,
+    )
 
 
 @in_a_hurry
@@ -64,16 +85,24 @@ def measured(model: SequenceToSequence, batch: SentencePairs) -> tuple[Any, Any,
     return jax.tree.map(np.asarray, answers(model, batch))
 
 
-def by_numpy(model: SequenceToSequence, batch: SentencePairs, forced: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Log probabilities [pair, target, id] and attention of all heads [pair, target, head, source], by loops.
+def by_numpy(
+    model: SequenceToSequence, batch: SentencePairs, forced: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log probabilities [pair, target, id] and attention of all heads [pair, target, head, source],
+    by loops.
 
     Forced: all heads attend to that position only.
     """
     model = jax.tree.map(np.asarray, model)
     source_table = model.source_embeddings
     target_table = source_table if model.target_embeddings is None else model.target_embeddings
-    scores, attention = [], np.zeros((*batch.target.shape, model.heads.count, batch.source.shape[1]))
-    for pair, (source, target) in enumerate(zip(np.asarray(batch.source), np.asarray(batch.target), strict=True)):
+    scores, attention = (
+        [],
+        np.zeros((*batch.target.shape, model.heads.count, batch.source.shape[1])),
+    )
+    for pair, (source, target) in enumerate(
+        zip(np.asarray(batch.source), np.asarray(batch.target), strict=True)
+    ):
         there = int(batch.source_mask[pair].sum())
         encoded, last = states(model.encoder, source_table[source[:there]])
         decoded, _ = states(model.decoder, target_table[[START, *target[:-1]]], last)
@@ -94,15 +123,22 @@ def by_numpy(model: SequenceToSequence, batch: SentencePairs, forced: int | None
                 attention[pair, t, head, :there] = weights
                 context = weights @ encoded
                 if model.heads.context_weights is not None and model.heads.context_bias is not None:
-                    context = context @ model.heads.context_weights[head] + model.heads.context_bias[head]
+                    context = (
+                        context @ model.heads.context_weights[head] + model.heads.context_bias[head]
+                    )
                 contexts.append(context)
             context = np.sum(contexts, axis=0) / (len(contexts) if model.together == "mean" else 1)
-            hidden = np.concatenate([context, state]) @ model.hidden_layer.weights + model.hidden_layer.bias
+            hidden = (
+                np.concatenate([context, state]) @ model.hidden_layer.weights
+                + model.hidden_layer.bias
+            )
             hidden = np.tanh(hidden) if model.activation == "tanh" else np.maximum(hidden, 0)
             logits = hidden @ model.output_layer.weights + model.output_layer.bias
             logits = logits[model.used_ids]
             rows.append(np.full(len(model.used_ids), -np.inf))
-            rows[-1][model.used_ids] = logits - logits.max() - np.log(np.sum(np.exp(logits - logits.max())))
+            rows[-1][model.used_ids] = (
+                logits - logits.max() - np.log(np.sum(np.exp(logits - logits.max())))
+            )
         scores.append(rows)
     return np.asarray(scores), attention
 
@@ -121,7 +157,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "copying code": {},
     "multi-head code": {"cell": "gru", "heads": 3, "together": "mean", "shared_embeddings": False},
     "Gaussian": {"heads": 2, "kernel": "gaussian", "activation": "relu"},
-    "text, uniform": {"heads": 2, "attention": "uniform", "context_projection": False, "cell": "gru"},
+    "text, uniform": {
+        "heads": 2,
+        "attention": "uniform",
+        "context_projection": False,
+        "cell": "gru",
+    },
 }
 
 
@@ -139,7 +180,8 @@ def test_logits_attention_lexical_probe_and_loss_are_those_of_plain_loops(settin
         np.testing.assert_allclose(output.attention.sum(-1), 1, rtol=0, atol=1e-15)
     wanted = np.asarray(BATCH.target_mask)
     assert float(loss) == pytest.approx(-np.mean(of_right_word(scores, BATCH)[wanted]), rel=1e-12)
-    # What the model would say if all heads attended to one position only, which the loops can make them do.
+    # What the model would say if all heads attended to one position only, which the loops can make
+    # them do.
     for place in range(BATCH.source.shape[1]):
         alone = of_right_word(by_numpy(model, BATCH, forced=place)[0], BATCH)
         has = there[:, 0, place]
@@ -159,7 +201,9 @@ def test_with_one_source_position_the_lexical_probe_is_the_models_own_answer(var
     with jax.enable_x64(True):
         output, probe, _ = measured(scattered(1, **VARIANTS[variant]), short)
     assert np.all(output.attention[..., 0] == 1)
-    np.testing.assert_allclose(probe[..., 0], of_right_word(log_softmax(output.logits), short), rtol=0, atol=ROUNDING)
+    np.testing.assert_allclose(
+        probe[..., 0], of_right_word(log_softmax(output.logits), short), rtol=0, atol=ROUNDING
+    )
 
 
 def test_a_guess_never_depends_on_the_word_to_be_guessed_or_those_behind_it():
@@ -170,17 +214,21 @@ def test_a_guess_never_depends_on_the_word_to_be_guessed_or_those_behind_it():
             changed = BATCH.target.at[:, place].add(1)
             after = measured(model, dataclasses.replace(BATCH, target=changed))[0].logits
             assert np.array_equal(before[:, : place + 1], after[:, : place + 1])
-            assert np.all(np.abs(before - after)[:, place + 1 :].max(axis=-1) > 1e-6), "the words behind it are told"
+            assert np.all(np.abs(before - after)[:, place + 1 :].max(axis=-1) > 1e-6), (
+                "the words behind it are told"
+            )
 
 
-# -- heads ----------------------------------------------------------------------------------------------------------
+# -- heads -----------------------------------------------------------------------------------------
 
 
 def test_the_mean_of_equal_heads_is_one_head():
     settings = VARIANTS["multi-head code"]
     with jax.enable_x64(True):
         one = scattered(3, **settings | {"heads": 1})
-        three = dataclasses.replace(one, heads=jax.tree.map(lambda leaf: jnp.asarray(np.repeat(leaf, 3, axis=0)), one.heads))
+        three = dataclasses.replace(
+            one, heads=jax.tree.map(lambda leaf: jnp.asarray(np.repeat(leaf, 3, axis=0)), one.heads)
+        )
         output, probe, _ = measured(three, BATCH)
     scores, attention = by_numpy(one, BATCH)
     np.testing.assert_allclose(log_softmax(output.logits), scores, rtol=0, atol=ROUNDING)
@@ -205,7 +253,10 @@ QUERIES = {".heads.query_weights", ".heads.query_bias"}
 )
 def test_what_learns(settings, learning):
     model = scattered(**settings)
-    flags = {jax.tree_util.keystr(path): flag for path, flag in jax.tree_util.tree_leaves_with_path(model.trainable())}
+    flags = {
+        jax.tree_util.keystr(path): flag
+        for path, flag in jax.tree_util.tree_leaves_with_path(model.trainable())
+    }
     every = {
         jax.tree_util.keystr(path)
         for path, leaf in jax.tree_util.tree_leaves_with_path(model)
@@ -218,15 +269,16 @@ def test_what_learns(settings, learning):
     assert {name for name, flag in flags.items() if flag} == learning(every)
 
 
-# -- numbered starts ------------------------------------------------------------------------------------------------
+# -- numbered starts -------------------------------------------------------------------------------
 
 
 @functools.cache
 def starts() -> dict[str, list[Any]]:
-    """Models with a numbered base; heads and hidden layer of models with two numbered heads, the first of which is swept.
+    """Models with a numbered base; heads and hidden layer of models with two numbered heads, the
+    first of which is swept.
 
-    Of seeds and first heads (0, 3), (1, 3) and (0, 5). In one program, since drawing compiles slowly. The sweep is made as the
-    lab makes it: its numbers are traced.
+    Of seeds and first heads (0, 3), (1, 3) and (0, 5). In one program, since drawing compiles
+    slowly. The sweep is made as the lab makes it: its numbers are traced.
     """
     plain = SequenceToSequenceConfig(hidden=16, heads=2)
     based = dataclasses.replace(plain, base_start=3.0, shared_embeddings=False)
@@ -237,11 +289,19 @@ def starts() -> dict[str, list[Any]]:
     @in_a_hurry
     def build(key: Any, number: Any) -> list[Any]:
         built: Any = map_swept(over_heads, lambda _: number).build(WIDE, key)
-        return [based.build(WIDE, key), (built.heads, built.hidden_layer)]  # what is not returned is not compiled
+        return [
+            based.build(WIDE, key),
+            (built.heads, built.hidden_layer),
+        ]  # what is not returned is not compiled
 
     keys = jax.random.split(jax.random.key(0))
-    built = [jax.tree.map(np.asarray, build(keys[seed], number)) for seed, number in ((0, 3.0), (1, 3.0), (0, 5.0))]
-    return {name: [models[place] for models in built] for place, name in enumerate(("base", "heads"))}
+    built = [
+        jax.tree.map(np.asarray, build(keys[seed], number))
+        for seed, number in ((0, 3.0), (1, 3.0), (0, 5.0))
+    ]
+    return {
+        name: [models[place] for models in built] for place, name in enumerate(("base", "heads"))
+    }
 
 
 WIDE = Copying(3, 30.0)
@@ -268,7 +328,7 @@ def test_a_numbered_base_is_the_same_whatever_the_seed():
     assert not same(first.heads, second.heads), "only the base has a number"
 
 
-def test_a_numbered_head_is_the_same_whatever_the_seed_and_the_place_and_each_member_of_a_sweep_has_its_own():
+def test_a_numbered_head_is_the_same_whatever_seed_and_place_and_swept_members_differ():
     """Heads 3 and 3, from two seeds, then 5 and 3; of each pair the first is swept."""
     (first, layer), (second, second_layer), (other, other_layer) = starts()["heads"]
     assert same(first, second)
@@ -280,21 +340,32 @@ def test_a_numbered_head_is_the_same_whatever_the_seed_and_the_place_and_each_me
 
 
 def test_the_parts_start_as_pytorch_starts_them():
-    """Embeddings from N(0, 1), layers uniform up to one over the root of their inputs, all of it drawn apart."""
+    """Embeddings from N(0, 1), layers uniform up to one over the root of their inputs, all of it
+    drawn apart.
+    """
     model = starts()["base"][0]
     for table in (model.source_embeddings, model.target_embeddings):
         assert table.shape == (WIDE.vocabulary_size, 16)
-        assert np.mean(table**2) == pytest.approx(1, abs=4 * np.sqrt(2 / table.size))  # four standard errors
-    for inputs, parts in {16: [model.encoder, model.decoder, model.heads, model.output_layer], 32: [model.hidden_layer]}.items():
+        assert np.mean(table**2) == pytest.approx(
+            1, abs=4 * np.sqrt(2 / table.size)
+        )  # four standard errors
+    for inputs, parts in {
+        16: [model.encoder, model.decoder, model.heads, model.output_layer],
+        32: [model.hidden_layer],
+    }.items():
         for leaf in jax.tree.leaves(parts):
-            # The largest of 16 draws, the fewest here, is below 0.8 with a chance of 3 %; the key is fixed.
+            # The largest of 16 draws, the fewest here, is below 0.8 with a chance of 3 %; the key
+            # is fixed.
             assert 0.8 * inputs**-0.5 < np.abs(leaf).max() <= inputs**-0.5
-    # 2^23 different numbers, some thousands of which are drawn: a few come twice by chance, but not whole parts.
-    numbers = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))])
+    # 2^23 different numbers, some thousands of which are drawn: a few come twice by chance, but not
+    # whole parts.
+    numbers = np.concatenate(
+        [np.ravel(leaf) for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))]
+    )
     assert len(np.unique(numbers)) > 0.99 * len(numbers)
 
 
-# -- words that are not used ----------------------------------------------------------------------------------------
+# -- words that are not used -----------------------------------------------------------------------
 
 
 @in_a_hurry
@@ -311,12 +382,16 @@ def test_unused_words_have_no_chance_and_the_rest_is_as_if_they_were_not_there()
     used = np.flatnonzero(wide.used_ids)
     assert used.tolist() == [END, START, FIRST_WORD, FIRST_WORD + 1, FIRST_WORD + 4, FIRST_WORD + 5]
     source = np.asarray([[2, 3, END, END], [5, 4, END, END], [3, 2, END, END]])
-    narrow_batch, wide_batch = (pairs(ids[source], ids[source[:, :3]], (3, 3, 3), (3, 3, 3)) for ids in (np.arange(6), used))
+    narrow_batch, wide_batch = (
+        pairs(ids[source], ids[source[:, :3]], (3, 3, 3), (3, 3, 3)) for ids in (np.arange(6), used)
+    )
     with jax.enable_x64(True):
         large = scattered(4, wide, **VARIANTS["text, uniform"])
 
         output = large.output_layer
-        weights, bias = (jnp.asarray(np.asarray(table)[..., used]) for table in (output.weights, output.bias))
+        weights, bias = (
+            jnp.asarray(np.asarray(table)[..., used]) for table in (output.weights, output.bias)
+        )
         small = dataclasses.replace(
             large,
             source_embeddings=jnp.asarray(np.asarray(large.source_embeddings)[used]),
@@ -326,14 +401,16 @@ def test_unused_words_have_no_chance_and_the_rest_is_as_if_they_were_not_there()
         slope, logits = slope_and_logits(large, wide_batch)
     unused = np.setdiff1d(np.arange(wide.vocabulary_size), used)
     assert np.all(np.exp(log_softmax(logits))[..., unused] == 0)
-    np.testing.assert_allclose(log_softmax(logits)[..., used], by_numpy(small, narrow_batch)[0], rtol=0, atol=ROUNDING)
+    np.testing.assert_allclose(
+        log_softmax(logits)[..., used], by_numpy(small, narrow_batch)[0], rtol=0, atol=ROUNDING
+    )
     slope = jax.tree.map(np.asarray, slope)
     for table in (slope.source_embeddings, slope.output_layer.weights.T, slope.output_layer.bias):
         assert np.all(table[unused] == 0), "they learn nothing"
         assert np.all(table[[END, *used[2:]]] != 0)
 
 
-# -- configs --------------------------------------------------------------------------------------------------------
+# -- configs ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -347,16 +424,28 @@ def test_unused_words_have_no_chance_and_the_rest_is_as_if_they_were_not_there()
         ({"attention": "none"}, "attention: got 'none', allowed: learned, frozen, uniform"),
         ({"lexicon": "uniform"}, "lexicon: got 'uniform', allowed: learned, frozen"),
         ({"kernel": "linear"}, f"kernel: got 'linear', allowed: {', '.join(KERNELS)}"),
-        ({"lexicon": "frozen", "attention": "uniform"}, "lexicon: got 'frozen' with attention 'uniform'"),
-        ({"lexicon": "frozen", "attention": "frozen"}, "lexicon: got 'frozen' with attention 'frozen'"),
-        ({"heads": 2, "head_starts": (1.0,)}, "head_starts: got 1 numbers, allowed: one for each of the 2 heads"),
+        (
+            {"lexicon": "frozen", "attention": "uniform"},
+            "lexicon: got 'frozen' with attention 'uniform'",
+        ),
+        (
+            {"lexicon": "frozen", "attention": "frozen"},
+            "lexicon: got 'frozen' with attention 'frozen'",
+        ),
+        (
+            {"heads": 2, "head_starts": (1.0,)},
+            "head_starts: got 1 numbers, allowed: one for each of the 2 heads",
+        ),
         # Seeds are whole: other numbers would name the start of another number.
         ({"base_start": -1.0}, "base_start: got -1.0, allowed: a whole number, at least 0"),
         ({"base_start": float("nan")}, "base_start: got nan, allowed: a whole number, at least 0"),
         ({"head_starts": (0.5,)}, "head_starts: got 0.5, allowed: a whole number, at least 0"),
-        ({"head_starts": (Swept.over("head", [1.0, 1.5]),)}, "head_starts: got 1.5, allowed: a whole number, at least 0"),
+        (
+            {"head_starts": (Swept.over("head", [1.0, 1.5]),)},
+            "head_starts: got 1.5, allowed: a whole number, at least 0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_impossible_configs_are_refused_by_name(settings, told):
     with pytest.raises(ConfigError, match=f"^{told}"):
         SequenceToSequenceConfig(**settings)

@@ -1,4 +1,6 @@
-"""Attention tied to three numbers: what it depends on, and where it starts. (Its error: see tasks/test_long_documents.py.)"""
+"""Attention tied to three numbers: what it depends on, and where it starts. (Its error: see
+tasks/test_long_documents.py.)
+"""
 
 from typing import Any
 
@@ -34,7 +36,9 @@ def test_attention_is_frequency_times_weight_and_hidden_queries_do_not_look():
         output = model(np.log(beta), np.log(alpha))(batch)
     mass = np.asarray(batch.count) * np.asarray(batch.frequency)
     weighed = mass * np.array([[beta, alpha, 1, 1, 1]] * 3 + [[1] * 5])
-    np.testing.assert_allclose(output.attention, weighed / weighed.sum(axis=1, keepdims=True), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        output.attention, weighed / weighed.sum(axis=1, keepdims=True), rtol=0, atol=1e-15
+    )
     np.testing.assert_allclose(output.attention[3], mass[3], rtol=0, atol=1e-15)
 
 
@@ -46,7 +50,9 @@ def test_the_gradient_is_that_of_finite_differences_and_only_gamma_moves_the_err
         slopes = np.asarray(slope_of(jnp.asarray([0.4, 0.9])))
         step = 1e-5
         for place, slope in enumerate(slopes):
-            moved = [error(*(np.array([0.4, 0.9]) + sign * step * np.eye(2)[place])) for sign in (1, -1)]
+            moved = [
+                error(*(np.array([0.4, 0.9]) + sign * step * np.eye(2)[place])) for sign in (1, -1)
+            ]
             # Central differences err by step^2 / 6 and by rounding, 1e-16 / step = 1e-11.
             assert (moved[0] - moved[1]) / (2 * step) == pytest.approx(slope, abs=1e-9)
     # d/d log beta : d/d log alpha = beta : (v - 1) alpha, because gamma is their weighted mean.
@@ -67,10 +73,14 @@ def test_only_the_two_logarithms_learn_and_they_start_where_the_config_says():
 
 
 def test_values_are_those_of_the_task_that_is_trained_on():
-    config = TiedAttentionConfig(lambda task: Blocks(task.topics, task.words_per_topic, task.topics_per_document))
+    config = TiedAttentionConfig(
+        lambda task: Blocks(task.topics, task.words_per_topic, task.topics_per_document)
+    )
     np.testing.assert_array_equal(config.build(TASK, jax.random.key(0)).values, [5, 3, 2])
 
 
 def test_an_impossible_start_is_refused_by_name():
-    with pytest.raises(ConfigError, match=r"^start_std: got -1.0, allowed: a finite number, at least 0"):
+    with pytest.raises(
+        ConfigError, match=r"^start_std: got -1.0, allowed: a finite number, at least 0"
+    ):
         TiedAttentionConfig(lambda task: BLOCKS, start_std=-1.0)

@@ -34,29 +34,44 @@ ROUNDING = 4e-7
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs a few times."""
+    """Compiled without optimisation: quicker than one operation at a time, for what runs a few
+    times.
+    """
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
 
 @functools.cache
 def program(share: float) -> Any:
-    """All measures of all rows, with every rule: one program for all tests, since compiling is what takes time."""
+    """All measures of all rows, with every rule: one program for all tests, since compiling is
+    what takes time.
+    """
 
     @in_a_hurry
     def compiled(first: Any, second: Any, mask: Any) -> dict[str, Any]:
         agreements = {rule: agreement(first, second, mask, rule, share) for rule in RULES}
-        return agreements | {"baseline": random_baseline(mask, share), "rank": rank_agreement(first, second, mask)}
+        return agreements | {
+            "baseline": random_baseline(mask, share),
+            "rank": rank_agreement(first, second, mask),
+        }
 
     return compiled
 
 
-def measured(first: Any, second: Any, mask: Any = True, share: float = 0.05) -> dict[str, np.ndarray]:
-    """All measures of at most ROWS rows of at most WIDTH positions; NaN fills what is added, and must not be looked at."""
-    first, second, mask = np.broadcast_arrays(np.asarray(first, np.float32), np.asarray(second, np.float32), mask)
+def measured(
+    first: Any, second: Any, mask: Any = True, share: float = 0.05
+) -> dict[str, np.ndarray]:
+    """All measures of at most ROWS rows of at most WIDTH positions; NaN fills what is added, and
+    must not be looked at.
+    """
+    first, second, mask = np.broadcast_arrays(
+        np.asarray(first, np.float32), np.asarray(second, np.float32), mask
+    )
     rows, positions = first.shape
     room = ((0, ROWS - rows), (0, WIDTH - positions))
-    padded = (jnp.asarray(np.pad(values, room, constant_values=np.nan)) for values in (first, second))
+    padded = (
+        jnp.asarray(np.pad(values, room, constant_values=np.nan)) for values in (first, second)
+    )
     values = program(share)(*padded, jnp.asarray(np.pad(mask, room)))
     return {name: np.asarray(value)[:rows] for name, value in values.items()}
 
@@ -67,7 +82,7 @@ def one(first: Any, second: Any, mask: Any = True, share: float = 0.05) -> dict[
     return {name: float(value[0]) for name, value in row.items()}
 
 
-# -- by hand --------------------------------------------------------------------------------------------------------
+# -- by hand ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("place", "answer"), [(39, 1), (38, 1), (37, 0), (0, 0)])
@@ -86,13 +101,17 @@ def test_agreement_is_not_symmetric():
 
 
 def test_ties_by_hand():
-    """L = 40, two places at the top. The first's top is level with two rivals, and another rival is above all three."""
+    """L = 40, two places at the top. The first's top is level with two rivals, and another rival
+    is above all three.
+    """
     first, second = np.zeros(40), np.zeros(40)
     first[3], second[[3, 4, 5]], second[6] = 1, 2, 5
     ours = one(first, second)
     assert ours["authors"] == 1, "one rival above, two allowed"
     assert ours["strict"] == 0, "three rivals above or level"
-    assert ours["shared"] == pytest.approx(1 / 3, abs=ROUNDING), "one free place at the top for three"
+    assert ours["shared"] == pytest.approx(1 / 3, abs=ROUNDING), (
+        "one free place at the top for three"
+    )
     first[0] = 1  # a second top, where the second is lowest
     ours = one(first, second)
     assert ours["authors"] == 0, "the first argmax counts"
@@ -103,12 +122,18 @@ def test_ties_by_hand():
     assert one(first, second)["strict"] == 1
 
 
-# -- against plain Python -------------------------------------------------------------------------------------------
+# -- against plain Python --------------------------------------------------------------------------
 
 
-def plain(first: list[float], second: list[float], mask: list[bool], ties: str, share: float) -> float:
-    """The definitions, read out; for the shared rule each top and each rank among equals is as likely as the next."""
-    first, second = ([value for value, there in zip(row, mask, strict=True) if there] for row in (first, second))
+def plain(
+    first: list[float], second: list[float], mask: list[bool], ties: str, share: float
+) -> float:
+    """The definitions, read out; for the shared rule each top and each rank among equals is as
+    likely as the next.
+    """
+    first, second = (
+        [value for value, there in zip(row, mask, strict=True) if there] for row in (first, second)
+    )
     if not first:
         return math.nan
     allowed = -(-len(first) * round(100 * share) // 100)
@@ -117,22 +142,34 @@ def plain(first: list[float], second: list[float], mask: list[bool], ties: str, 
         rivals = [value for place, value in enumerate(second) if place != top]
         ahead = sum(value > second[top] for value in rivals)
         level = sum(value == second[top] for value in rivals)
-        ranks = {"shared": range(ahead, ahead + level + 1), "authors": [ahead], "strict": [ahead + level]}[ties]
+        ranks = {
+            "shared": range(ahead, ahead + level + 1),
+            "authors": [ahead],
+            "strict": [ahead + level],
+        }[ties]
         outcomes.append(sum(rank < allowed for rank in ranks) / len(ranks))
-    return {"shared": sum(outcomes) / len(outcomes), "authors": outcomes[0], "strict": min(outcomes)}[ties]
+    return {
+        "shared": sum(outcomes) / len(outcomes),
+        "authors": outcomes[0],
+        "strict": min(outcomes),
+    }[ties]
 
 
 @pytest.mark.parametrize("share", SHARES)
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**31), values=st.integers(1, 30), kept=st.floats(0.05, 1))
 def test_agreement_is_what_plain_python_says(share: float, seed: int, values: int, kept: float):
-    """Rows with ties and with holes in the mask; where there is no word stands what must not be looked at."""
+    """Rows with ties and with holes in the mask; where there is no word stands what must not be
+    looked at.
+    """
     random = np.random.default_rng(seed)
     first, second = random.integers(values, size=(2, 20, 30)).astype(float)
     mask = random.random((20, 30)) < kept
     mask[0] = False
     rubbish = random.choice([np.nan, np.inf, 0, values - 1], size=(2, 20, 30))
-    ours = measured(np.where(mask, first, rubbish[0]), np.where(mask, second, rubbish[1]), mask, share)
+    ours = measured(
+        np.where(mask, first, rubbish[0]), np.where(mask, second, rubbish[1]), mask, share
+    )
     for ties in RULES:
         rows = zip(first.tolist(), second.tolist(), mask.tolist(), strict=True)
         expected = [plain(*row, ties=ties, share=share) for row in rows]
@@ -140,9 +177,13 @@ def test_agreement_is_what_plain_python_says(share: float, seed: int, values: in
 
 
 def test_the_shared_rule_is_the_mean_over_all_ways_of_breaking_ties():
-    """Ties broken by every order of small amounts that change nothing else (L = 4, two places at the top)."""
+    """Ties broken by every order of small amounts that change nothing else (L = 4, two places at
+    the top).
+    """
     first, second = np.array([2, 2, 0, 2]), np.array([1, 3, 1, 1])
-    orders = np.asarray([0.1 * np.asarray(order) for order in itertools.permutations(range(4))])  # order position
+    orders = np.asarray(
+        [0.1 * np.asarray(order) for order in itertools.permutations(range(4))]
+    )  # order position
     # The strict rule, as no ties are left.
     broken = [measured(first + order, second + orders, share=0.3)["strict"] for order in orders]
     shared = one(first, second, share=0.3)["shared"]
@@ -157,13 +198,15 @@ def test_rows_are_apart():
     mask = np.ones((5, 9), bool)
     mask[1], second[2, 3] = False, np.nan
     together = measured(first, second, mask)
-    apart = in_a_hurry(jax.vmap(lambda *row: (agreement(*row), rank_agreement(*row))))(first, second, mask)
+    apart = in_a_hurry(jax.vmap(lambda *row: (agreement(*row), rank_agreement(*row))))(
+        first, second, mask
+    )
     for name, alone in zip(("shared", "rank"), apart, strict=True):
         np.testing.assert_array_equal(np.isnan(together[name]), [False, True, True, False, False])
         np.testing.assert_allclose(alone, together[name], rtol=0, atol=ROUNDING)
 
 
-# -- constants, the baseline and short rows -------------------------------------------------------------------------
+# -- constants, the baseline and short rows --------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", [2, 7, 20, 21, 41])
@@ -172,7 +215,9 @@ def test_a_constant_gets_what_chance_gets(length):
     ours = measured([some, constant, constant], [constant, some, constant])
     chance = np.float32(math.ceil(length / 20) / length)
     np.testing.assert_array_equal(ours["baseline"], chance)
-    np.testing.assert_array_equal(ours["shared"][:2], chance, err_msg="exactly, not but for rounding")
+    np.testing.assert_array_equal(
+        ours["shared"][:2], chance, err_msg="exactly, not but for rounding"
+    )
     assert ours["shared"][2] == pytest.approx(chance, abs=ROUNDING)
     assert ours["authors"][0] == ours["authors"][2] == 1, "the trap"
     np.testing.assert_array_equal(ours["strict"], 0)
@@ -220,7 +265,9 @@ def test_infinite_values_are_in_order():
     ],
 )
 def test_the_size_of_the_top_is_rounded_up_exactly(share, sizes):
-    """The last place at the top agrees, the next does not. Of 0.3 * 50 in float32, one more would be allowed."""
+    """The last place at the top agrees, the next does not. Of 0.3 * 50 in float32, one more
+    would be allowed.
+    """
     for length, size in sizes.items():
         place = length - size
         tops = [np.arange(length) == place, np.arange(length) == place - 1][: 1 + (place > 0)]
@@ -230,12 +277,15 @@ def test_the_size_of_the_top_is_rounded_up_exactly(share, sizes):
 
 
 @pytest.mark.parametrize(
-    ("share", "length", "size"), [(0.05, 60, 3), (0.07, 100, 7), (0.15, 100, 15), (0.55, 100, 55), (1.0, 8, 8)]
+    ("share", "length", "size"),
+    [(0.05, 60, 3), (0.07, 100, 7), (0.15, 100, 15), (0.55, 100, 55), (1.0, 8, 8)],
 )
 def test_the_size_of_the_top_in_double_precision(share, length, size):
     """0.07 * 100 and 0.55 * 100 are too large in float64."""
     with jax.enable_x64(True):
-        baseline = in_a_hurry(functools.partial(random_baseline, share=share))(jnp.asarray(np.ones(length, bool)))
+        baseline = in_a_hurry(functools.partial(random_baseline, share=share))(
+            jnp.asarray(np.ones(length, bool))
+        )
         assert baseline.dtype == np.float64
         assert float(baseline) == size / length
 
@@ -248,12 +298,14 @@ def test_a_share_that_makes_no_sense_is_refused(share):
 
 def test_an_unknown_rule_is_refused():
     row, rule = jnp.ones(3), "fair"
-    unchecked: Any = getattr(agreement, "__wrapped__", agreement)  # without the check of types, which only tests have
+    unchecked: Any = getattr(
+        agreement, "__wrapped__", agreement
+    )  # without the check of types, which only tests have
     with pytest.raises(ConfigError, match="ties: got 'fair', allowed: shared, authors, strict"):
         unchecked(row, row, row > 0, rule)
 
 
-# -- Kendall --------------------------------------------------------------------------------------------------------
+# -- Kendall ---------------------------------------------------------------------------------------
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)
@@ -270,7 +322,9 @@ def test_rank_agreement_is_kendalls_tau_b(seed: int, values: int, kept: float):
         result: Any = kendalltau(row[there], other[there]) if varied else None
         expected.append(result.statistic if varied else math.nan)
     first[~mask] = random.choice([np.nan, 99])
-    np.testing.assert_allclose(measured(first, second, mask)["rank"], expected, rtol=0, atol=ROUNDING)
+    np.testing.assert_allclose(
+        measured(first, second, mask)["rank"], expected, rtol=0, atol=ROUNDING
+    )
 
 
 def test_rank_agreement_of_equal_and_of_opposite_orders():
@@ -279,7 +333,7 @@ def test_rank_agreement_of_equal_and_of_opposite_orders():
     np.testing.assert_allclose(measured(row, -row)["rank"], -1, rtol=0, atol=ROUNDING)
 
 
-# -- means ----------------------------------------------------------------------------------------------------------
+# -- means -----------------------------------------------------------------------------------------
 
 
 def test_the_mean_leaves_out_padding_and_what_is_undefined():
@@ -295,12 +349,14 @@ def test_the_mean_of_ones_is_one_when_compiled():
     assert float(jax.jit(lambda values: mean_over(values, jnp.ones(41, bool)))(jnp.ones(41))) == 1
 
 
-# -- xi -------------------------------------------------------------------------------------------------------------
+# -- xi --------------------------------------------------------------------------------------------
 
 
 def along(numbers: Any, *dims: str) -> xr.DataArray:
     steps = np.array([0, 10, 50, 100])
-    return xr.DataArray(numbers, dims=(*dims, "step"), coords={"step": steps, "time": ("step", 0.1 * steps)})
+    return xr.DataArray(
+        numbers, dims=(*dims, "step"), coords={"step": steps, "time": ("step", 0.1 * steps)}
+    )
 
 
 CURVE, PERFORMANCE = along([0.1, 0.4, 0.3, 0.6]), along([0.5, 0.7, 0.8, 0.9])
@@ -308,8 +364,24 @@ CURVE, PERFORMANCE = along([0.1, 0.4, 0.3, 0.6]), along([0.5, 0.7, 0.8, 0.9])
 
 @pytest.mark.parametrize(
     ("value", "performance"),
-    [(0.05, 0.5), (0.1, 0.7), (0.35, 0.7), (0.4, 0.9), (0.6, math.nan), (0.7, math.nan), (math.nan, math.nan)],
-    ids=["at once", "equal is not above", "a later fall does not count", "a later rise", "equal at the end", "never", "no value"],
+    [
+        (0.05, 0.5),
+        (0.1, 0.7),
+        (0.35, 0.7),
+        (0.4, 0.9),
+        (0.6, math.nan),
+        (0.7, math.nan),
+        (math.nan, math.nan),
+    ],
+    ids=[
+        "at once",
+        "equal is not above",
+        "a later fall does not count",
+        "a later rise",
+        "equal at the end",
+        "never",
+        "no value",
+    ],
 )
 def test_contextual_agreement_by_hand(value, performance):
     xi = contextual_agreement(CURVE, PERFORMANCE, value)
@@ -319,16 +391,24 @@ def test_contextual_agreement_by_hand(value, performance):
 
 
 def test_contextual_agreement_of_every_member():
-    """Curves and performances of two seeds, and values of two rules; one performance is NaN where the curve gets there."""
+    """Curves and performances of two seeds, and values of two rules; one performance is NaN
+    where the curve gets there.
+    """
     seeds = {"seed": [4, 7]}
     curve = along([[0.1, 0.4, 0.3, 0.6], [0.2, 0.2, 0.9, 0.9]], "seed").assign_coords(seeds)
-    performance = along([[0.5, 0.7, 0.8, 0.9], [0.1, 0.2, math.nan, 0.4]], "seed").assign_coords(seeds)
+    performance = along([[0.5, 0.7, 0.8, 0.9], [0.1, 0.2, math.nan, 0.4]], "seed").assign_coords(
+        seeds
+    )
     value = xr.DataArray([[0.35, 0.1], [0.6, 0.3]], dims=("rule", "seed"), coords=seeds)
     xi = contextual_agreement(curve, performance, value)
     np.testing.assert_array_equal(xi.transpose("rule", "seed"), [[0.7, 0.1], [math.nan, math.nan]])
-    np.testing.assert_array_equal(reached(curve, value).transpose("rule", "seed"), [[True, True], [False, True]])
+    np.testing.assert_array_equal(
+        reached(curve, value).transpose("rule", "seed"), [[True, True], [False, True]]
+    )
     steps = first_step(curve > value).transpose("rule", "seed")
-    np.testing.assert_array_equal(steps, [[10, 0], [math.nan, 50]], err_msg="the steps that these belong to")
+    np.testing.assert_array_equal(
+        steps, [[10, 0], [math.nan, 50]], err_msg="the steps that these belong to"
+    )
 
 
 def test_what_does_not_fit_together_is_refused():

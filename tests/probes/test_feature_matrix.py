@@ -23,10 +23,14 @@ def in_a_hurry(function: Any) -> Any:
 
 
 def parts(width: int, dimension: int, outputs: int = 2) -> tuple[AttentionRegression, Sequences]:
-    """A model of two heads with the Gaussian kernel, and two sequences of three vectors. Under jax.enable_x64."""
+    """A model of two heads with the Gaussian kernel, and two sequences of three vectors. Under
+    jax.enable_x64.
+    """
     random = np.random.default_rng(9)
     active = np.arange(width) < dimension
-    queries, keys, values = (active[:, None] * random.normal(size=(2, width, 3)) / np.sqrt(dimension) for _ in range(3))
+    queries, keys, values = (
+        active[:, None] * random.normal(size=(2, width, 3)) / np.sqrt(dimension) for _ in range(3)
+    )
     output, inputs = random.normal(size=(2, 3, outputs)), active * random.normal(size=(2, 3, width))
     batch = Sequences(jnp.asarray(inputs), jnp.asarray(random.normal(size=(2, 3, outputs))))
     numbers = [jnp.asarray(one) for one in (queries, keys, values, output)]
@@ -75,21 +79,27 @@ def test_singular_values_and_floor(width, dimension):
 
 
 def test_vectors_that_are_alike_leave_no_smallest_singular_value():
-    """Two equal sequences: rows of B are equal, so that its Nn-th singular value is 0 but for rounding, and is called 0."""
+    """Two equal sequences: rows of B are equal, so that its Nn-th singular value is 0 but for
+    rounding, and is called 0.
+    """
     with jax.enable_x64(True):
         model, batch = parts(5, 5)
         twice = eqx.tree_at(lambda one: one.inputs, batch, jnp.stack([batch.inputs[0]] * 2))
     ours, _ = measured(model, twice)
     assert ours["feature_low"] == 0
-    halves = np.asarray(batch.targets)[0] - np.asarray(batch.targets)[1]  # the best is the mean of both targets
+    halves = (
+        np.asarray(batch.targets)[0] - np.asarray(batch.targets)[1]
+    )  # the best is the mean of both targets
     assert ours["floor"] == pytest.approx(np.sum(halves**2) / 4, rel=1e-10)
 
 
-# -- reach of queries -----------------------------------------------------------------------------------------------
+# -- reach of queries ------------------------------------------------------------------------------
 
 
 def shares_of_heads(model: Any, batch: Any) -> np.ndarray:
-    """What each head adds to every vector of a sequence if the query opens it fully: sequence head."""
+    """What each head adds to every vector of a sequence if the query opens it fully: sequence
+    head.
+    """
     theta = np.einsum("hfk,hko->hf", np.asarray(model.values), np.asarray(model.output))
     return np.einsum("snf,hf->sh", np.asarray(batch.inputs), theta)
 
@@ -111,28 +121,38 @@ def test_the_reach_is_the_least_that_shares_between_zero_and_one_can_miss(scale)
 
 
 def test_queries_reach_their_floor_and_no_queries_go_below_it():
-    """With Nn = D inputs are independent, so any queries can be had: those of the best shares, written down."""
+    """With Nn = D inputs are independent, so any queries can be had: those of the best shares,
+    written down.
+    """
     with jax.enable_x64(True):
         model, batch = parts(6, 6, outputs=1)
     whole = shares_of_heads(model, batch)
     inputs, targets = np.asarray(batch.inputs).reshape(6, 6), np.asarray(batch.targets)[..., 0]
     best = np.zeros((2, 6))  # head vector
     for place, (sequence, position) in enumerate(np.ndindex(2, 3)):
-        best[:, place] = lsq_linear(whole[sequence][None, :], [targets[sequence, position]], bounds=(0, 1), tol=1e-14).x
+        best[:, place] = lsq_linear(
+            whole[sequence][None, :], [targets[sequence, position]], bounds=(0, 1), tol=1e-14
+        ).x
     # exp(-||q||^2 / (2 sqrt 3)) = share; a share of 0 is as good as 1e-12.
     norms = np.sqrt(-2 * np.sqrt(3) * np.log(np.clip(best, 1e-12, 1)))
-    queries = np.stack([np.linalg.solve(inputs, norms[head][:, None] * np.eye(3)[:1]) for head in range(2)])
+    queries = np.stack(
+        [np.linalg.solve(inputs, norms[head][:, None] * np.eye(3)[:1]) for head in range(2)]
+    )
     floor = measured(model, batch)[0]["reach_floor"]
     with jax.enable_x64(True):
         nothing = jnp.zeros_like(model.keys)
 
         @in_a_hurry
         def loss(queries: Any) -> Any:
-            return half_squared_error(eqx.tree_at(lambda one: (one.queries, one.keys), model, (queries, nothing)), batch)
+            return half_squared_error(
+                eqx.tree_at(lambda one: (one.queries, one.keys), model, (queries, nothing)), batch
+            )
 
         assert float(loss(jnp.asarray(queries))) == pytest.approx(floor, rel=1e-6)
         random = np.random.default_rng(5)
         others = [
-            float(loss(jnp.asarray(size * random.normal(size=queries.shape)))) for size in (0.1, 0.5, 1.0, 3.0) for _ in range(20)
+            float(loss(jnp.asarray(size * random.normal(size=queries.shape))))
+            for size in (0.1, 0.5, 1.0, 3.0)
+            for _ in range(20)
         ]
     assert min(others) >= floor

@@ -13,7 +13,16 @@ from saccade.core.interfaces import AbstractModel, Batch, Moment, Output
 from saccade.probes.keywords import PLACES, KeywordLogits
 from saccade.tasks.keyword_sentences import KEYWORD
 
-SENTENCES = np.asarray([[1, 0, 2, 2, 1], [0, 1, 1, 1, 1], [1, 2, 0, 1, 2], [1, 2, 2, 0, 1], [2, 2, 1, 1, 0], [1, 1, 2, 2, 2]])
+SENTENCES = np.asarray(
+    [
+        [1, 0, 2, 2, 1],
+        [0, 1, 1, 1, 1],
+        [1, 2, 0, 1, 2],
+        [1, 2, 2, 0, 1],
+        [2, 2, 1, 1, 0],
+        [1, 1, 2, 2, 2],
+    ]
+)
 """The keyword at places 1, 0 and 2; at the last two; nowhere."""
 LABELS = np.asarray([1, 1, 1, 1, 1, 0])
 LOGITS = np.arange(30.0).reshape(6, 5) ** 2
@@ -33,7 +42,9 @@ class Told(AbstractModel):
 
 @jax.jit
 def probed(model: Told, batch: Batch) -> Any:
-    return KeywordLogits()(Moment(None, model, batch, batch, cross_entropy, lambda: model))["word_logit"]
+    return KeywordLogits()(Moment(None, model, batch, batch, cross_entropy, lambda: model))[
+        "word_logit"
+    ]
 
 
 def measured(*chosen: int, labels: Any = LABELS) -> np.ndarray:
@@ -44,12 +55,19 @@ def measured(*chosen: int, labels: Any = LABELS) -> np.ndarray:
 
 
 def test_logits_at_the_keyword_behind_it_on_average_and_at_the_end():
-    """The keyword at the last two places, where places coincide, and negative sentences are left out."""
+    """The keyword at the last two places, where places coincide, and negative sentences are left
+    out.
+    """
     assert KEYWORD == 0
     assert PLACES == ("keyword", "next", "mean", "last")
     assert KeywordLogits().coordinates(None) == {"place": ("place", list(PLACES))}
     rows, place = np.arange(3), np.asarray([1, 0, 2])
-    expected = [LOGITS[rows, place], LOGITS[rows, place + 1], LOGITS[:3].mean(axis=1), LOGITS[:3, 4]]
+    expected = [
+        LOGITS[rows, place],
+        LOGITS[rows, place + 1],
+        LOGITS[:3].mean(axis=1),
+        LOGITS[:3, 4],
+    ]
     np.testing.assert_allclose(measured(*range(6)), np.mean(expected, axis=1), rtol=1e-6)
 
 
@@ -61,6 +79,8 @@ def test_sentences_that_do_not_count_change_nothing(left_out):
 
 
 def test_a_negative_sentence_does_not_count_whatever_it_holds():
-    """A sentence without the keyword has its first place where the keyword would be found: only the label tells."""
+    """A sentence without the keyword has its first place where the keyword would be found: only
+    the label tells.
+    """
     labels = np.where(np.arange(6) == 1, 0, LABELS)
     np.testing.assert_allclose(measured(0, 1, 2, labels=labels), measured(0, 2), rtol=1e-6)

@@ -28,11 +28,15 @@ def in_a_hurry(function: Any) -> Any:
 
 def model(scale: float = 1.0) -> AttentionRegression:
     queries, keys, values = (jnp.asarray(scale * RANDOM.normal(size=(2, 3, 2))) for _ in range(3))
-    return AttentionRegression(queries, keys, values, jnp.asarray(RANDOM.normal(size=(2, 2, 1))), Softmax(), ("keys",))
+    return AttentionRegression(
+        queries, keys, values, jnp.asarray(RANDOM.normal(size=(2, 2, 1))), Softmax(), ("keys",)
+    )
 
 
 def moment(now: Any, start: Any) -> Moment:
-    batch = Sequences(jnp.asarray(RANDOM.normal(size=(2, 3, 3))), jnp.asarray(RANDOM.normal(size=(2, 3, 1))))
+    batch = Sequences(
+        jnp.asarray(RANDOM.normal(size=(2, 3, 3))), jnp.asarray(RANDOM.normal(size=(2, 3, 1)))
+    )
     return Moment(None, now, batch, batch, half_squared_error, lambda: start)
 
 
@@ -44,7 +48,9 @@ def test_norms_and_ways_from_the_start():
     for place, name in enumerate(PARTS):
         after, before = (np.asarray(getattr(one, name)) for one in (now, start))
         assert ours["part_norm"][place] == pytest.approx(np.sqrt(np.sum(after**2)), rel=1e-14)
-        assert ours["displacement"][place] == pytest.approx(np.sqrt(np.sum((after - before) ** 2)), rel=1e-14)
+        assert ours["displacement"][place] == pytest.approx(
+            np.sqrt(np.sum((after - before) ** 2)), rel=1e-14
+        )
     assert np.asarray(still["displacement"]).tolist() == [0.0]
     assert Displacements(("keys",)).coordinates(None) == {"part": ("part", ["keys"])}
 
@@ -55,13 +61,20 @@ def test_gradients_of_parts_that_learn_and_of_those_that_do_not():
         parts = (now.model.values, now.model.keys, now.model.queries, now.model.output)
 
         def loss(values: Any, keys: Any, queries: Any, output: Any) -> Any:
-            return half_squared_error(AttentionRegression(queries, keys, values, output, Softmax(), ()), now.train)
+            return half_squared_error(
+                AttentionRegression(queries, keys, values, output, Softmax(), ()), now.train
+            )
 
         both = in_a_hurry(
-            lambda *parts: (GradientNorms((*PARTS, "output"))(now)["gradient_norm"], jax.grad(loss, (0, 1, 2, 3))(*parts))
+            lambda *parts: (
+                GradientNorms((*PARTS, "output"))(now)["gradient_norm"],
+                jax.grad(loss, (0, 1, 2, 3))(*parts),
+            )
         )
         ours, slopes = both(*parts)
-    np.testing.assert_allclose(ours, [np.linalg.norm(np.asarray(slope)) for slope in slopes], rtol=1e-13)
+    np.testing.assert_allclose(
+        ours, [np.linalg.norm(np.asarray(slope)) for slope in slopes], rtol=1e-13
+    )
     assert np.all(np.asarray(ours) > 0), "keys are frozen, and are pulled at all the same"
 
 
@@ -73,5 +86,7 @@ def test_a_part_may_be_a_tree():
 
 
 def test_a_part_that_is_not_there_is_refused_by_name():
-    with pytest.raises(ConfigError, match=r"^parts: got biases, allowed: parts that AttentionRegression has"):
+    with pytest.raises(
+        ConfigError, match=r"^parts: got biases, allowed: parts that AttentionRegression has"
+    ):
         Displacements(("biases",))(moment(model(), model()))

@@ -1,4 +1,6 @@
-"""Topic structure inside of a transformer, against NumPy on explicit tables and plain loops over positions."""
+"""Topic structure inside of a transformer, against NumPy on explicit tables and plain loops over
+positions.
+"""
 
 import dataclasses
 import functools
@@ -11,7 +13,13 @@ import numpy as np
 import pytest
 
 from saccade.core.interfaces import Moment
-from saccade.models.one_layer_transformer import BLOCKS, OneLayerTransformer, OneLayerTransformerConfig, TiedScores, squared_error
+from saccade.models.one_layer_transformer import (
+    BLOCKS,
+    OneLayerTransformer,
+    OneLayerTransformerConfig,
+    TiedScores,
+    squared_error,
+)
 from saccade.models.tied_attention import TiedAttention
 from saccade.probes.topic_blocks import (
     LOOKUPS,
@@ -26,7 +34,9 @@ from saccade.probes.topic_blocks import (
 from saccade.tasks.long_documents import LongDocumentQueries
 from saccade.tasks.topic_documents import Documents, Masking, TopicDocuments
 
-MARKED = TopicDocuments(3, 4, 2, shortest=5, longest=11, markers=True, masking=Masking(0.5, 0.2, 0.2))
+MARKED = TopicDocuments(
+    3, 4, 2, shortest=5, longest=11, markers=True, masking=Masking(0.5, 0.2, 0.2)
+)
 PLAIN = TopicDocuments(3, 4, 2, shortest=9, longest=9)
 EXACT = {"rtol": 0, "atol": 1e-13}
 """float64, sums of a few dozen terms of size 1."""
@@ -40,7 +50,9 @@ def in_a_hurry(function: Any) -> Any:
 
 @functools.cache
 def documents(task: TopicDocuments) -> Documents:
-    """Six documents without masking, made by NumPy: random numbers of JAX compile slowly. Under jax.enable_x64."""
+    """Six documents without masking, made by NumPy: random numbers of JAX compile slowly. Under
+    jax.enable_x64.
+    """
     random = np.random.default_rng(2)
     length = random.integers(task.shortest, task.longest + 1, (6, 1))
     place = np.arange(task.positions) - task.markers
@@ -49,14 +61,23 @@ def documents(task: TopicDocuments) -> Documents:
         labels = np.where(place < 0, 2, np.where(place == length, 3, labels))
     mask = place < length + task.markers
     ids = jnp.asarray(np.where(mask, labels, 0), jnp.int32)
-    return Documents(ids, ids, jnp.zeros(ids.shape, bool), None if mask.all() else jnp.asarray(mask))
+    return Documents(
+        ids, ids, jnp.zeros(ids.shape, bool), None if mask.all() else jnp.asarray(mask)
+    )
 
 
 def with_tables(task: Any, attention: str = "free", **tables: np.ndarray) -> OneLayerTransformer:
     """A model whose parts are given numbers, in float64."""
-    config = OneLayerTransformerConfig(attention=attention, embedding="trained" if "embeddings" in tables else "one_hot")  # pyright: ignore[reportArgumentType]
+    config = OneLayerTransformerConfig(
+        attention=attention, embedding="trained" if "embeddings" in tables else "one_hot"
+    )  # pyright: ignore[reportArgumentType]
     start = eqx.filter_eval_shape(config.build, task, jax.random.key(0))
-    model = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf, start)
+    model = jax.tree.map(
+        lambda leaf: (
+            jnp.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+        ),
+        start,
+    )
     for name, table in tables.items():
         model = eqx.tree_at(lambda one, name=name: getattr(one, name), model, jnp.asarray(table))
     return model
@@ -78,7 +99,7 @@ def random_table(size: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(size, size))
 
 
-# -- values and embeddings ------------------------------------------------------------------------------------------
+# -- values and embeddings -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("task", [PLAIN, MARKED], ids=["plain", "markers"])
@@ -89,7 +110,10 @@ def test_blocks_of_the_values(task):
         ours = measured(ValueBlocks(), task, model)
         whole = measured(ValueTable(), task, model)["value_table"]
     np.testing.assert_allclose(whole, values, rtol=1e-6)  # single precision
-    topic = [(one - task.first_word) // 4 if one >= task.first_word else None for one in range(task.vocabulary_size)]
+    topic = [
+        (one - task.first_word) // 4 if one >= task.first_word else None
+        for one in range(task.vocabulary_size)
+    ]
     entries: dict[str, list[Any]] = {block: [] for block in BLOCKS}
     for row, column in np.ndindex(values.shape):
         if row == task.hidden_id:
@@ -99,21 +123,36 @@ def test_blocks_of_the_values(task):
         elif topic[row] is not None and topic[column] is not None:
             entries["same" if topic[row] == topic[column] else "other"].append(values[row, column])
     for place, block in enumerate(BLOCKS):
-        for name, function in (("mean", np.mean), ("low", np.min), ("high", np.max), ("std", np.std)):
-            assert ours[f"entry_{name}"][place] == pytest.approx(function(entries[block]), abs=1e-13), (block, name)
-    assert ours["block_difference"] == pytest.approx(np.mean(entries["same"]) - np.mean(entries["other"]), abs=1e-13)
+        for name, function in (
+            ("mean", np.mean),
+            ("low", np.min),
+            ("high", np.max),
+            ("std", np.std),
+        ):
+            assert ours[f"entry_{name}"][place] == pytest.approx(
+                function(entries[block]), abs=1e-13
+            ), (block, name)
+    assert ours["block_difference"] == pytest.approx(
+        np.mean(entries["same"]) - np.mean(entries["other"]), abs=1e-13
+    )
 
 
 def test_values_are_seen_through_the_embeddings():
     """Rows are outputs: W_E^T W_V W_E, not its transpose."""
     embeddings, values = random_table(13, 1), random_table(13, 2)
     with jax.enable_x64(True):
-        whole = measured(ValueTable(), PLAIN, with_tables(PLAIN, values=values, embeddings=embeddings))["value_table"]
-    np.testing.assert_allclose(whole, embeddings.T @ values @ embeddings, rtol=1e-4, atol=1e-4)  # single precision
+        whole = measured(
+            ValueTable(), PLAIN, with_tables(PLAIN, values=values, embeddings=embeddings)
+        )["value_table"]
+    np.testing.assert_allclose(
+        whole, embeddings.T @ values @ embeddings, rtol=1e-4, atol=1e-4
+    )  # single precision
 
 
 def similarity_means(table: np.ndarray, task: TopicDocuments) -> dict[str, float]:
-    """Means over pairs of words by loops: same topic, different topics, and same topic without the diagonal."""
+    """Means over pairs of words by loops: same topic, different topics, and same topic without
+    the diagonal.
+    """
     found: dict[str, list[float]] = {"same": [], "other": [], "off": []}
     for row in range(task.first_word, task.vocabulary_size):
         for column in range(task.first_word, task.vocabulary_size):
@@ -129,18 +168,27 @@ def test_similarities_of_the_embeddings(task):
     embeddings = random_table(task.vocabulary_size, 3)
     with jax.enable_x64(True):
         model = with_tables(task, embeddings=embeddings)
-        ours, whole = measured(Similarities(), task, model), measured(SimilarityTable(), task, model)
+        ours, whole = (
+            measured(Similarities(), task, model),
+            measured(SimilarityTable(), task, model),
+        )
     table = embeddings.T @ embeddings
-    np.testing.assert_allclose(whole["similarity_table"], table, rtol=1e-5, atol=1e-5)  # single precision
+    np.testing.assert_allclose(
+        whole["similarity_table"], table, rtol=1e-5, atol=1e-5
+    )  # single precision
     means = similarity_means(table, task)
     assert ours["similarity_same"] == pytest.approx(means["same"], abs=1e-13)
     assert ours["similarity_other"] == pytest.approx(means["other"], abs=1e-13)
     assert ours["similarity_difference"] == pytest.approx(means["same"] - means["other"], abs=1e-13)
-    assert ours["similarity_off_diagonal"] == pytest.approx(means["off"] - means["other"], abs=1e-13)
+    assert ours["similarity_off_diagonal"] == pytest.approx(
+        means["off"] - means["other"], abs=1e-13
+    )
 
 
 def test_leaving_the_diagonal_out_can_flip_the_sign():
-    """Orthogonal embeddings within a topic, slightly alike across topics: only their own squares make a topic alike."""
+    """Orthogonal embeddings within a topic, slightly alike across topics: only their own squares
+    make a topic alike.
+    """
     across = np.kron(np.ones((3, 3)) - np.eye(3), np.full((4, 4), 0.05))
     table = np.zeros((13, 13))
     table[1:, 1:] = np.eye(12) + across
@@ -151,14 +199,16 @@ def test_leaving_the_diagonal_out_can_flip_the_sign():
     assert ours["similarity_off_diagonal"] == pytest.approx(-0.05, abs=1e-9)
 
 
-# -- the ratio of attention -----------------------------------------------------------------------------------------
+# -- the ratio of attention ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("task", [PLAIN, MARKED], ids=["plain", "markers"])
 def test_the_ratio_of_tied_attention_is_a_weighted_mean_of_its_two_numbers(task):
     alpha, beta = 2.5, 9.0
     with jax.enable_x64(True):
-        relation = in_a_hurry(lambda key: OneLayerTransformerConfig(attention="tied").build(task, key).relation)(jax.random.key(0))
+        relation = in_a_hurry(
+            lambda key: OneLayerTransformerConfig(attention="tied").build(task, key).relation
+        )(jax.random.key(0))
         model = with_tables(task, "tied", relation=relation)
         tied = TiedScores(jnp.log(jnp.asarray(beta)), jnp.log(jnp.asarray(alpha)))
         ours = measured(AttentionOdds(), task, eqx.tree_at(lambda one: one.tied, model, tied))
@@ -176,17 +226,24 @@ def test_the_ratio_of_a_free_table_is_a_geometric_mean_over_queries(task):
     logs = []
     words = range(task.first_word, task.vocabulary_size)
     for query in words:
-        topics = {key: (key - task.first_word) // 4 == (query - task.first_word) // 4 for key in words}
-        within, across = ([np.exp(scores[query, key]) for key in words if topics[key] is wanted] for wanted in (True, False))
+        topics = {
+            key: (key - task.first_word) // 4 == (query - task.first_word) // 4 for key in words
+        }
+        within, across = (
+            [np.exp(scores[query, key]) for key in words if topics[key] is wanted]
+            for wanted in (True, False)
+        )
         logs.append(np.log(np.mean(within) / np.mean(across)))
     assert ours["attention_ratio"] == pytest.approx(np.exp(np.mean(logs)), rel=1e-13)
 
 
-def test_the_ratio_is_not_moved_by_a_number_added_to_a_querys_scores_and_uniform_attention_has_one():
+def test_the_ratio_ignores_a_number_added_to_a_querys_scores_and_is_one_if_uniform():
     scores = random_table(13, 5)
     with jax.enable_x64(True):
         before, after = (
-            measured(AttentionOdds(), PLAIN, with_tables(PLAIN, score_table=table))["attention_ratio"]
+            measured(AttentionOdds(), PLAIN, with_tables(PLAIN, score_table=table))[
+                "attention_ratio"
+            ]
             for table in (scores, scores + np.arange(13)[:, None])
         )
         uniform = measured(AttentionOdds(), PLAIN, with_tables(PLAIN, "uniform"))["attention_ratio"]
@@ -194,14 +251,22 @@ def test_the_ratio_is_not_moved_by_a_number_added_to_a_querys_scores_and_uniform
     assert uniform == 1
 
 
-# -- attention of pairs ---------------------------------------------------------------------------------------------
+# -- attention of pairs ----------------------------------------------------------------------------
 
 
-def pairs_by_loops(task: TopicDocuments, scores: np.ndarray, kernel: str, probe: PairAttention) -> tuple[np.ndarray, np.ndarray]:
-    """Sum of attention over ordered pairs of positions / number of pairs, and that number: lookup pair."""
+def pairs_by_loops(
+    task: TopicDocuments, scores: np.ndarray, kernel: str, probe: PairAttention
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sum of attention over ordered pairs of positions / number of pairs, and that number:
+    lookup pair.
+    """
     batch = documents(task)
     ids = np.asarray(batch.labels)[: probe.documents, : probe.positions]
-    mask = np.ones(ids.shape, bool) if batch.mask is None else np.asarray(batch.mask)[: probe.documents, : probe.positions]
+    mask = (
+        np.ones(ids.shape, bool)
+        if batch.mask is None
+        else np.asarray(batch.mask)[: probe.documents, : probe.positions]
+    )
     mass, number = np.zeros((2, 4)), np.zeros((2, 4))
     for line, present in zip(ids, mask, strict=True):
         line = line[present]
@@ -213,7 +278,10 @@ def pairs_by_loops(task: TopicDocuments, scores: np.ndarray, kernel: str, probe:
             for query, key in np.ndindex(attention.shape):
                 words = line[query], line[key]
                 if lookup == "right":
-                    topics = [(word - task.first_word) // 4 if word >= task.first_word else None for word in words]
+                    topics = [
+                        (word - task.first_word) // 4 if word >= task.first_word else None
+                        for word in words
+                    ]
                 else:  # the id taken for the word: of 12 words, ids 12 and above have no topic
                     topics = [word // 4 if word < 12 else None for word in words]
                 if words[0] == words[1]:
@@ -228,7 +296,9 @@ def pairs_by_loops(task: TopicDocuments, scores: np.ndarray, kernel: str, probe:
 
 
 @functools.cache
-def pair_values(markers: bool, kernel: str) -> tuple[dict[str, np.ndarray], np.ndarray, PairAttention]:
+def pair_values(
+    markers: bool, kernel: str
+) -> tuple[dict[str, np.ndarray], np.ndarray, PairAttention]:
     task = MARKED if markers else PLAIN
     probe = PairAttention(documents=5, positions=9)
     size = task.vocabulary_size
@@ -247,7 +317,9 @@ def pair_values(markers: bool, kernel: str) -> tuple[dict[str, np.ndarray], np.n
         return measured(probe, task, model, batch), scores, probe
 
 
-@pytest.mark.parametrize(("markers", "kernel"), [(True, "softmax"), (False, "softmax"), (True, "gaussian")])
+@pytest.mark.parametrize(
+    ("markers", "kernel"), [(True, "softmax"), (False, "softmax"), (True, "gaussian")]
+)
 def test_attention_of_pairs_is_that_of_every_two_positions(markers, kernel):
     ours, scores, probe = pair_values(markers, kernel)
     expected, number = pairs_by_loops(MARKED if markers else PLAIN, scores, kernel, probe)
@@ -258,15 +330,23 @@ def test_attention_of_pairs_is_that_of_every_two_positions(markers, kernel):
 
 
 def test_the_legacy_lookup_gives_the_start_marker_topic_zero_and_the_last_four_words_none():
-    """Documents of two positions, so that every count can be told: 12 words have the ids 4 to 15."""
+    """Documents of two positions, so that every count can be told: 12 words have the ids 4 to
+    15.
+    """
     probe = PairAttention(documents=10, positions=2)
     first = MARKED.first_word
     cases = {  # (first id, second id): kinds of the pair by the right lookup and by the legacy one
-        (2, first): ("no topic", "different topic"),  # start is taken for a word of topic 0; id 4 for one of topic 1
+        (2, first): (
+            "no topic",
+            "different topic",
+        ),  # start is taken for a word of topic 0; id 4 for one of topic 1
         (2, 3): ("no topic", "same topic"),
         (first, first + 3): ("same topic", "same topic"),  # one topic too high, both of them
         (first, first + 4): ("different topic", "different topic"),
-        (first + 7, first + 8): ("different topic", "no topic"),  # ids 11 and 12: the last four ids have none
+        (first + 7, first + 8): (
+            "different topic",
+            "no topic",
+        ),  # ids 11 and 12: the last four ids have none
         (first + 8, first + 11): ("same topic", "no topic"),
         (first + 11, first + 11): ("same word", "same word"),
     }
@@ -274,7 +354,14 @@ def test_the_legacy_lookup_gives_the_start_marker_topic_zero_and_the_last_four_w
     model = with_tables(task, "uniform")
     count = in_a_hurry(
         lambda labels: probe(
-            Moment(task, model, None, Documents(labels, labels, jnp.zeros(labels.shape, bool)), squared_error, lambda: model)
+            Moment(
+                task,
+                model,
+                None,
+                Documents(labels, labels, jnp.zeros(labels.shape, bool)),
+                squared_error,
+                lambda: model,
+            )
         )["pair_count"]
     )
     for ids, kinds in cases.items():
@@ -290,7 +377,12 @@ def test_the_legacy_lookup_gives_the_start_marker_topic_zero_and_the_last_four_w
 def test_uniform_attention_gives_one_over_positions_for_every_kind(positions):
     """Also for documents that are shorter than the cut."""
     with jax.enable_x64(True):
-        ours = measured(PairAttention(documents=6, positions=positions), MARKED, with_tables(MARKED, "uniform"), documents(MARKED))
+        ours = measured(
+            PairAttention(documents=6, positions=positions),
+            MARKED,
+            with_tables(MARKED, "uniform"),
+            documents(MARKED),
+        )
     there = ours["pair_count"] > 0
     assert there.sum() >= 6
     np.testing.assert_allclose(ours["pair_attention"][there], 1 / positions, rtol=1e-12)
@@ -298,9 +390,13 @@ def test_uniform_attention_gives_one_over_positions_for_every_kind(positions):
 
 
 def test_coordinates_name_what_is_measured():
-    assert ValueBlocks().coordinates(PLAIN) == {"block": ("block", ["hidden", "same", "other", "output hidden"])}
+    assert ValueBlocks().coordinates(PLAIN) == {
+        "block": ("block", ["hidden", "same", "other", "output hidden"])
+    }
     pairs = PairAttention().coordinates(PLAIN)
     assert pairs["lookup"][1] == ["right", "legacy"]
     assert pairs["pair"][1] == ["same word", "same topic", "different topic", "no topic"]
     for probe in (ValueTable(), SimilarityTable()):
-        assert [list(values) for _, values in probe.coordinates(PLAIN).values()] == [list(range(13))] * 2
+        assert [list(values) for _, values in probe.coordinates(PLAIN).values()] == [
+            list(range(13))
+        ] * 2

@@ -1,4 +1,6 @@
-"""What a translation model knows and where it looks: tables made by hand, a known lexicon, finite differences."""
+"""What a translation model knows and where it looks: tables made by hand, a known lexicon,
+finite differences.
+"""
 
 import functools
 from typing import Any
@@ -40,8 +42,9 @@ PAIRS = SentencePairs(
     source_mask=jnp.asarray(np.arange(4) < np.asarray([[4], [2], [1]])),
     target_mask=jnp.asarray(np.arange(4) < np.asarray([[4], [2], [1]])),
 )
-"""Three words and the end, one and the end, and a lone word without end. Word 2 comes twice in the first; padding of the last holds
-words, which must not be looked at."""
+"""Three words and the end, one and the end, and a lone word without end. Word 2 comes twice in
+the first; padding of the last holds words, which must not be looked at.
+"""
 WORDS = np.asarray([[1, 1, 1, 0], [1, 0, 0, 0], [1, 0, 0, 0]], bool)
 """Where targets are words."""
 THERE = np.asarray(PAIRS.source_mask)
@@ -76,14 +79,19 @@ class Told(AbstractModel):
         return Output(self.logits, self.attention)
 
 
-# -- accuracy and attention -----------------------------------------------------------------------------------------
+# -- accuracy and attention ------------------------------------------------------------------------
 
 
 @functools.cache
 def of_the_told() -> tuple[dict[str, np.ndarray], np.ndarray]:
     guesses = np.asarray([[4, 5, 5, END], [END, END, 3, 3], [4, 5, 5, 5]])
     attention = np.full((3, 4, 4), 0.25)
-    attention[0] = [[0.5, 0.3, 0.2, 0.0], [0.6, 0.2, 0.1, 0.1], [0.1, 0.1, 0.2, 0.6], [0.0, 0.0, 0.0, 1.0]]
+    attention[0] = [
+        [0.5, 0.3, 0.2, 0.0],
+        [0.6, 0.2, 0.1, 0.1],
+        [0.1, 0.1, 0.2, 0.6],
+        [0.0, 0.0, 0.0, 1.0],
+    ]
     attention[1, 0], attention[2, 0] = [0.7, 0.3, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]
     told = Told(jnp.asarray(np.eye(IDS)[guesses], jnp.float32), jnp.asarray(attention, jnp.float32))
     return probed(told, TokenAccuracy(), AttentionPlaces()), attention
@@ -95,17 +103,21 @@ def test_accuracy_counts_words_and_ends_and_no_padding():
 
 
 def test_attention_places_are_counted_from_the_right_one():
-    """Largest: at the right place, before it, behind it, right, right; beyond the border there is nothing."""
+    """Largest: at the right place, before it, behind it, right, right; beyond the border there
+    is nothing.
+    """
     values, a = of_the_told()
     np.testing.assert_allclose(values["attention_accuracy"], [1 / 5, 3 / 5, 1 / 5], rtol=1e-6)
     before = a[0, 1, 0] + a[0, 2, 1]
     right = a[0, 0, 0] + a[0, 1, 1] + a[0, 2, 2] + a[1, 0, 0] + a[2, 0, 0]
     behind = a[0, 0, 1] + a[0, 1, 2] + a[0, 2, 3] + a[1, 0, 1]
-    np.testing.assert_allclose(values["attention_mass"], np.asarray([before, right, behind]) / 5, rtol=1e-6)
+    np.testing.assert_allclose(
+        values["attention_mass"], np.asarray([before, right, behind]) / 5, rtol=1e-6
+    )
     assert AttentionPlaces().coordinates(None) == {"offset": ("offset", [-1, 0, 1])}
 
 
-# -- a known lexicon ------------------------------------------------------------------------------------------------
+# -- a known lexicon -------------------------------------------------------------------------------
 
 
 def lexicon(strength: float) -> WordProxy:
@@ -120,8 +132,12 @@ def test_a_perfect_lexicon_is_known_up_to_words_that_come_twice():
     right = np.exp(3) / (np.exp(3) + IDS - 1)
     other = 1 / (np.exp(3) + IDS - 1)
     assert values["lexicon_right"] == pytest.approx(right, rel=1e-6)
-    twice = (2 * other + right) / 3  # word 2 stands at two places: one of the three others says the same
-    assert values["lexicon_elsewhere"] == pytest.approx((2 * twice + other + other) / 4, rel=1e-6), "a lone word has no others"
+    twice = (
+        2 * other + right
+    ) / 3  # word 2 stands at two places: one of the three others says the same
+    assert values["lexicon_elsewhere"] == pytest.approx(
+        (2 * twice + other + other) / 4, rel=1e-6
+    ), "a lone word has no others"
     assert values["lexicon_agreement"] == pytest.approx((0.5 + 1 + 0.5 + 1 + 1) / 5, rel=1e-6)
     assert values["lexicon_agreement_authors"] == 1
     assert values["random_agreement"] == pytest.approx((3 / 4 + 1 / 2 + 1) / 5, rel=1e-6)
@@ -138,15 +154,21 @@ def test_nothing_known_is_chance_but_by_the_authors_rule():
 def test_a_wrong_lexicon_is_below_chance():
     """All but the lone word, which has no other place to be looked for."""
     values = probed(lexicon(-3.0), LexicalKnowledge())
-    assert values["lexicon_agreement"] == values["lexicon_agreement_authors"] == pytest.approx(1 / 5, rel=1e-6)
+    assert (
+        values["lexicon_agreement"]
+        == values["lexicon_agreement_authors"]
+        == pytest.approx(1 / 5, rel=1e-6)
+    )
     assert values["lexicon_right"] < values["lexicon_elsewhere"]
 
 
-# -- saliency -------------------------------------------------------------------------------------------------------
+# -- saliency --------------------------------------------------------------------------------------
 
 STEP = 1e-5
 FINITE: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-8}
-"""Central differences err by STEP^2 / 6 = 2e-11 times a third derivative (up to 100), and by 1e-15 / STEP = 1e-10."""
+"""Central differences err by STEP^2 / 6 = 2e-11 times a third derivative (up to 100), and by
+1e-15 / STEP = 1e-10.
+"""
 
 
 def scattered(config: Any, task: Any) -> Any:
@@ -154,16 +176,24 @@ def scattered(config: Any, task: Any) -> Any:
     random = np.random.default_rng(3)
     shapes = eqx.filter_eval_shape(config.build, task, jax.random.key(0))
     drawn = [
-        jnp.ones(leaf.shape, bool) if leaf.dtype == bool else jnp.asarray(random.normal(size=leaf.shape))
+        (
+            jnp.ones(leaf.shape, bool)
+            if leaf.dtype == bool
+            else jnp.asarray(random.normal(size=leaf.shape))
+        )
         for leaf in jax.tree.leaves(shapes)
     ]
     return jax.tree.unflatten(jax.tree.structure(shapes), drawn)
 
 
 def differences(losses: Any) -> np.ndarray:
-    """Minus the derivative of losses [row, ...] by the gates [row, position] of their own row, as [row, position, ...]."""
+    """Minus the derivative of losses [row, ...] by the gates [row, position] of their own row,
+    as [row, position, ...].
+    """
     moved = 1 + STEP * np.concatenate([np.eye(4), -np.eye(4)])
-    found = np.asarray(in_a_hurry(jax.vmap(losses))(jnp.asarray(np.broadcast_to(moved[:, None], (8, 3, 4)))))
+    found = np.asarray(
+        in_a_hurry(jax.vmap(losses))(jnp.asarray(np.broadcast_to(moved[:, None], (8, 3, 4))))
+    )
     return -np.moveaxis(found[:4] - found[4:], 0, 1) / (2 * STEP)
 
 
@@ -193,17 +223,26 @@ def test_saliency_is_positive_where_more_of_a_word_would_help():
         chances = np.exp(logits) / np.exp(logits).sum()
         for t in np.flatnonzero(WORDS[pair]):
             target = int(PAIRS.target[pair, t])
-            np.testing.assert_allclose(ours[pair, t, :length], (W[words, target] - W[words] @ chances) / length, rtol=0, atol=1e-6)
+            np.testing.assert_allclose(
+                ours[pair, t, :length],
+                (W[words, target] - W[words] @ chances) / length,
+                rtol=0,
+                atol=1e-6,
+            )
             assert np.array_equal(ours[pair, t, :length] > 0, W[words, target] > 0)
 
 
 def test_class_saliency_is_that_of_every_sentences_own_loss():
-    """For a mean over sentences, whatever their number; positive where more of a word would help its sentence's label."""
+    """For a mean over sentences, whatever their number; positive where more of a word would help
+    its sentence's label.
+    """
     batch = Batch(PAIRS.source, jnp.asarray([1, 0, 1], jnp.int32), PAIRS.source_mask)
     config = RecurrentClassifierConfig(hidden=2, features=3, score_size=4, cell="gru")
     with jax.enable_x64(True):
         model = scattered(config, KeywordSentences(words=4))
-        ours = np.asarray(in_a_hurry(lambda model: class_saliency(model, batch, cross_entropy))(model))
+        ours = np.asarray(
+            in_a_hurry(lambda model: class_saliency(model, batch, cross_entropy))(model)
+        )
 
         def losses(gates: Any) -> Any:
             scores = jax.nn.log_softmax(model(batch, gates).logits)
@@ -215,13 +254,15 @@ def test_class_saliency_is_that_of_every_sentences_own_loss():
     assert np.all(ours[~THERE] == 0)
 
 
-# -- tables ---------------------------------------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------------------
 
 
 def test_tables_hold_attention_probe_and_saliency_where_there_are_words():
     model = lexicon(3.0)
     values = probed(model, PositionTables(pairs=2), PairWords(pairs=2))
-    output, beta, delta = in_a_hurry(lambda model: (model(PAIRS), model.lexical_probe(PAIRS), saliency(model, PAIRS)))(model)
+    output, beta, delta = in_a_hurry(
+        lambda model: (model(PAIRS), model.lexical_probe(PAIRS), saliency(model, PAIRS))
+    )(model)
     there = (WORDS[..., None] & THERE[:, None])[:2]
     for name, table in (("alpha", output.attention), ("beta", beta), ("delta", delta)):
         np.testing.assert_array_equal(np.isnan(values[name]), ~there)
@@ -230,8 +271,12 @@ def test_tables_hold_attention_probe_and_saliency_where_there_are_words():
     assert values["target_id"].tolist() == [[4, 5, 4, END], [5, END, -1, -1]]
 
 
-FIRST = np.asarray([[0.9, 0.5, 0.1], [0.2, 0.8, np.nan], [np.nan, np.nan, np.nan], [0.3, np.nan, np.nan]])
-SECOND = np.asarray([[7.0, 8.0, 9.0], [1.0, 2.0, np.nan], [np.nan, np.nan, np.nan], [5.0, np.nan, np.nan]])
+FIRST = np.asarray(
+    [[0.9, 0.5, 0.1], [0.2, 0.8, np.nan], [np.nan, np.nan, np.nan], [0.3, np.nan, np.nan]]
+)
+SECOND = np.asarray(
+    [[7.0, 8.0, 9.0], [1.0, 2.0, np.nan], [np.nan, np.nan, np.nan], [5.0, np.nan, np.nan]]
+)
 
 
 @in_a_hurry
@@ -240,11 +285,15 @@ def mean_values(first: Any, second: Any) -> tuple[Any, ...]:
 
 
 def means(first: np.ndarray, second: np.ndarray) -> tuple[float, ...]:
-    return tuple(map(float, mean_values(*(jnp.asarray(table, jnp.float32) for table in (first, second)))))
+    return tuple(
+        map(float, mean_values(*(jnp.asarray(table, jnp.float32) for table in (first, second))))
+    )
 
 
 def test_means_over_the_rows_of_tables_with_gaps():
-    """Rows of three, two, no and one word: 0, 1, left out and 1; a single word has an agreement but no rank correlation."""
+    """Rows of three, two, no and one word: 0, 1, left out and 1; a single word has an agreement
+    but no rank correlation.
+    """
     agreed, rank, chance = means(FIRST, SECOND)
     assert agreed == pytest.approx((0 + 1 + 1) / 3, rel=1e-6)
     taus: list[Any] = [kendalltau(FIRST[0], SECOND[0]), kendalltau(FIRST[1, :2], SECOND[1, :2])]
@@ -253,7 +302,9 @@ def test_means_over_the_rows_of_tables_with_gaps():
 
 
 def test_a_run_that_is_not_a_number_agrees_with_nothing():
-    """Rows with NaN at a word are left out, on either side: a diverged run must not look like a constant one."""
+    """Rows with NaN at a word are left out, on either side: a diverged run must not look like a
+    constant one.
+    """
     gap = np.where(np.arange(4)[:, None] == 0, np.nan, SECOND)
     agreed, rank, _ = means(FIRST, gap)
     assert agreed == 1

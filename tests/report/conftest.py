@@ -28,14 +28,17 @@ def lines_figure() -> Figure:
     return Figure(
         "score",
         "The score grows with the norm",
-        "Mean over five seeds; the band reaches from the lowest to the highest seed <script>alert(1)</script>.",
+        "Mean over five seeds; the band reaches from the lowest to the highest seed"
+        " <script>alert(1)</script>.",
         (
             Panel(
                 "Score of the topic word",
                 "step",
                 "score",
                 (
-                    Line("learned <b>scores</b>, with a comma", steps, fast, fast * 0.9, fast * 1.1),
+                    Line(
+                        "learned <b>scores</b>, with a comma", steps, fast, fast * 0.9, fast * 1.1
+                    ),
                     Line("frozen", steps, slow, slow * 0.9, slow * 1.1),
                     Line("theory, equation 7", steps, fast * 1.01, role="theory"),
                     Line("chance", steps, np.full_like(steps, 0.5), role="reference"),
@@ -69,7 +72,12 @@ def histogram_figure() -> Figure:
         Histogram(label, edges, share(centre), share(centre) * 0.85, share(centre) * 1.15)
         for label, centre in (("topic", 0.4), ("stop words", -0.4), ("random", 0.0))
     )
-    return Figure("shares", "Where the words go", "Bars are 95 % intervals.", (Panel("Shares", "score", "share", marks),))
+    return Figure(
+        "shares",
+        "Where the words go",
+        "Bars are 95 % intervals.",
+        (Panel("Shares", "score", "share", marks),),
+    )
 
 
 def heat_map_figure() -> Figure:
@@ -81,7 +89,14 @@ def heat_map_figure() -> Figure:
         "map",
         "Where the theory holds",
         "Error of the prediction.",
-        (Panel("Error", "rate", "variance", (HeatMap("relative error", rates, variances, values, "log"),)),),
+        (
+            Panel(
+                "Error",
+                "rate",
+                "variance",
+                (HeatMap("relative error", rates, variances, values, "log"),),
+            ),
+        ),
     )
 
 
@@ -102,7 +117,10 @@ def arm(diverged: bool = False, sweeps: dict[str, list[float]] | None = None) ->
     if diverged:
         diverged_at[..., 3] = 40
     trajectory = xr.Dataset(
-        {"error": ((*dims, "step"), np.repeat(error[..., None], 3, axis=-1)), "diverged_at": (dims, diverged_at)},
+        {
+            "error": ((*dims, "step"), np.repeat(error[..., None], 3, axis=-1)),
+            "diverged_at": (dims, diverged_at),
+        },
         coords={"seed": np.arange(SEEDS), "step": [0, 10, 20], **sweeps},
     )
     return Arm(trajectory, xr.Dataset(), xr.Dataset(), "growth of the score (Theorem 1)")
@@ -122,18 +140,42 @@ def check(name: str = "plain", bound: float = 0.02, quantity: str = "relative er
 
 CLAIMS = (
     Claim(
-        "A-10", "The norm grows | with the score\nand stays <script>alert('x')</script>", "Lu 2021, Theorem 1",
-        (check(), check(bound=0.1, quantity="largest error")), "twice the standard error", "0.012", "0.01",
+        "A-10",
+        "The norm grows | with the score\nand stays <script>alert('x')</script>",
+        "Lu 2021, Theorem 1",
+        (check(), check(bound=0.1, quantity="largest error")),
+        "twice the standard error",
+        "0.012",
+        "0.01",
     ),
-    Claim("A-2", "The error is tiny", "Lu 2021, Figure 2", (check(bound=0.001),), "the paper's figure"),
-    Claim("A-1", "Every wild seed converges", "Lu 2021", (dataclasses.replace(check("wild"), every_seed=True),), "none"),
     Claim(
-        "A-3", "The error is tiny without training", "Lu 2021, Section 4", (check(bound=0.001),), "the figure",
-        expected="fails", reason="the text leaves out the first 100 steps",
+        "A-2", "The error is tiny", "Lu 2021, Figure 2", (check(bound=0.001),), "the paper's figure"
     ),
-    Claim("A-4", "The premise is never met", "Lu 2021", (dataclasses.replace(check(), measure=_unmet),), "none"),
+    Claim(
+        "A-1",
+        "Every wild seed converges",
+        "Lu 2021",
+        (dataclasses.replace(check("wild"), every_seed=True),),
+        "none",
+    ),
+    Claim(
+        "A-3",
+        "The error is tiny without training",
+        "Lu 2021, Section 4",
+        (check(bound=0.001),),
+        "the figure",
+        expected="fails",
+        reason="the text leaves out the first 100 steps",
+    ),
+    Claim(
+        "A-4",
+        "The premise is never met",
+        "Lu 2021",
+        (dataclasses.replace(check(), measure=_unmet),),
+        "none",
+    ),
     Claim("A-5", "The mean of the wild arm is small", "Lu 2021", (check("wild"),), "none"),
-)  # fmt: skip
+)
 
 
 def _no_figures(record: Record) -> list[Figure]:
@@ -164,7 +206,13 @@ def record() -> Record:
     return Record(
         study="example",
         preset="quick",
-        config={"rate": 0.1, "words": 20, "optimiser": {"momentum": 0.9}, "sizes": [1, 2.5], "sweeps": {}},
+        config={
+            "rate": 0.1,
+            "words": 20,
+            "optimiser": {"momentum": 0.9},
+            "sizes": [1, 2.5],
+            "sweeps": {},
+        },
         arms={"plain": arm(), "wild": arm(diverged=True)},
         versions={"saccade": "0.1.0", "jax": "0.10.0"},
         device="CPU, 2 cores",
@@ -176,14 +224,26 @@ def record() -> Record:
 
 @pytest.fixture(scope="session")
 def swept_study(study: Study[ExampleConfig]) -> Study[ExampleConfig]:
-    claims = (Claim("B-1", "The error is small everywhere", "Song 2024", (check(), check(bound=1, quantity="largest")), "none"),)
-    return dataclasses.replace(study, name="swept", title="A map", claims=claims, figures=_no_figures, divergences=())
+    claims = (
+        Claim(
+            "B-1",
+            "The error is small everywhere",
+            "Song 2024",
+            (check(), check(bound=1, quantity="largest")),
+            "none",
+        ),
+    )
+    return dataclasses.replace(
+        study, name="swept", title="A map", claims=claims, figures=_no_figures, divergences=()
+    )
 
 
 def swept(record: Record, sweeps: dict[str, list[float]]) -> Record:
     """The record with its arms swept."""
     config = dict(record.config) | {"sweeps": sweeps}
-    return dataclasses.replace(record, study="swept", config=config, arms={"plain": arm(sweeps=sweeps)})
+    return dataclasses.replace(
+        record, study="swept", config=config, arms={"plain": arm(sweeps=sweeps)}
+    )
 
 
 SWEPT = {"rate": [0.0, 0.005, 0.05], "variance": [0.0, 0.001, 0.1, 0.2, 0.3, 0.4, 0.5]}

@@ -19,7 +19,12 @@ from saccade.report.charts import POINTS, chart
 def layers(specification: dict[str, Any]) -> list[dict[str, Any]]:
     """All layers, each with its rows."""
     return [
-        layer | {"rows": list(csv.DictReader(io.StringIO(specification["datasets"][layer["data"]["name"]])))}
+        layer
+        | {
+            "rows": list(
+                csv.DictReader(io.StringIO(specification["datasets"][layer["data"]["name"]]))
+            )
+        }
         for panel in specification["concat"]
         for layer in panel["layer"]
     ]
@@ -49,7 +54,9 @@ def test_lines_are_thinned_and_rounded(figures):
     found = rows(line)
     assert 100 < len(found) <= POINTS
     assert (found[0]["x"], found[-1]["x"]) == ("0", "0.33333")
-    assert len(rows(next(layer for layer in layers(chart(figure, 50)) if mark(layer) == "line"))) <= 50
+    assert (
+        len(rows(next(layer for layer in layers(chart(figure, 50)) if mark(layer) == "line"))) <= 50
+    )
 
 
 def test_thinning_keeps_the_early_decades_of_a_logarithmic_axis():
@@ -83,7 +90,12 @@ def test_theory_is_drawn_last(figures):
 
 
 def test_heat_map_has_its_numbers_and_says_where_there_are_none(figures):
-    found = [row["t"] for layer in layers(chart(figures[2])) if mark(layer) == "text" for row in rows(layer)]
+    found = [
+        row["t"]
+        for layer in layers(chart(figures[2]))
+        if mark(layer) == "text"
+        for row in rows(layer)
+    ]
     assert len(found) == 24
     assert found.count("n/a") == 1
     assert math.isclose(sum(text not in ("n/a", "0") for text in found), 22)
@@ -93,12 +105,25 @@ def test_heat_map_names_its_rows_and_columns():
     values = np.arange(6.0).reshape(3, 2)
     pairs, optimisers = ["same word", "same topic"], ["Adam 0.003", "Adam 0.01", "SGD, slow"]
     cells = HeatMap("attention", np.array(pairs), np.array(optimisers), values)
-    specification = chart(Figure("table", "A table", "", (Panel("p", "pair", "optimiser", (cells,)),)))
+    specification = chart(
+        Figure("table", "A table", "", (Panel("p", "pair", "optimiser", (cells,)),))
+    )
     drawn = layers(specification)
     assert drawn[0]["encoding"]["x"]["scale"]["domain"] == pairs
-    assert drawn[0]["encoding"]["y"]["scale"]["domain"] == optimisers[::-1], "the first row is the lowest"
-    found = {(row["y"], row["x"]): row["t"] for layer in drawn if mark(layer) == "text" for row in rows(layer)}
-    expected = {(optimisers[row], pairs[column]): f"{values[row, column]:g}" for row in range(3) for column in range(2)}
+    assert drawn[0]["encoding"]["y"]["scale"]["domain"] == optimisers[::-1], (
+        "the first row is the lowest"
+    )
+    found = {
+        (row["y"], row["x"]): row["t"]
+        for layer in drawn
+        if mark(layer) == "text"
+        for row in rows(layer)
+    }
+    expected = {
+        (optimisers[row], pairs[column]): f"{values[row, column]:g}"
+        for row in range(3)
+        for column in range(2)
+    }
     assert found == expected
     svg = vl_convert.vegalite_to_svg(specification)
     assert all(name in svg for name in (*pairs, *optimisers))
@@ -106,7 +131,13 @@ def test_heat_map_names_its_rows_and_columns():
 
 @pytest.mark.parametrize(
     ("shape", "numbered", "dense"),
-    [((11, 11), True, False), ((11, 11), False, True), ((12, 3), True, True), ((3, 12), True, True), ((41, 41), True, True)],
+    [
+        ((11, 11), True, False),
+        ((11, 11), False, True),
+        ((12, 3), True, True),
+        ((3, 12), True, True),
+        ((41, 41), True, True),
+    ],
 )
 def test_dense_heat_map_has_no_numbers_and_few_ticks(shape, numbered, dense):
     high, wide = shape
@@ -118,7 +149,9 @@ def test_dense_heat_map_has_no_numbers_and_few_ticks(shape, numbered, dense):
     texts = [row for layer in drawn if mark(layer) == "text" for row in rows(layer)]
     assert len(texts) == (0 if dense else high * wide)
     rectangles = [row for layer in drawn if mark(layer) == "rect" for row in rows(layer)]
-    assert len(rectangles) == high * wide, "every cell is there, the missing one in a layer of its own"
+    assert len(rectangles) == high * wide, (
+        "every cell is there, the missing one in a layer of its own"
+    )
     for axis, count in (("x", wide), ("y", high)):
         encoding = drawn[0]["encoding"][axis]
         names = [str(place) for place in range(count)]
@@ -130,23 +163,36 @@ def test_dense_heat_map_has_no_numbers_and_few_ticks(shape, numbered, dense):
 
 
 def test_lines_of_one_name_are_drawn_apart():
-    """One line a run, all of one name: a stroke never goes from the end of one to the start of the next."""
-    runs = tuple(Line("run", np.arange(3.0), np.array([0.0, 0.5, end]), np.zeros(3), np.ones(3)) for end in (0.2, 1.0))
+    """One line a run, all of one name: a stroke never goes from the end of one to the start of
+    the next.
+    """
+    runs = tuple(
+        Line("run", np.arange(3.0), np.array([0.0, 0.5, end]), np.zeros(3), np.ones(3))
+        for end in (0.2, 1.0)
+    )
     drawn = layers(chart(Figure("runs", "Runs", "", (Panel("p", "x", "y", runs),))))
     for kind in ("line", "area"):
         (layer,) = (layer for layer in drawn if mark(layer) == kind)
         assert layer["encoding"]["detail"]["field"] == "g"
-        groups = {row["g"]: [row["x"] for row in rows(layer) if row["g"] == group] for row in rows(layer) for group in [row["g"]]}
+        groups = {
+            row["g"]: [row["x"] for row in rows(layer) if row["g"] == group]
+            for row in rows(layer)
+            for group in [row["g"]]
+        }
         assert [list(map(float, places)) for places in groups.values()] == [[0, 1, 2], [0, 1, 2]]
     (alone,) = (
-        layer for layer in layers(chart(Figure("run", "Run", "", (Panel("p", "x", "y", runs[:1]),)))) if mark(layer) == "line"
+        layer
+        for layer in layers(chart(Figure("run", "Run", "", (Panel("p", "x", "y", runs[:1]),))))
+        if mark(layer) == "line"
     )
     assert "detail" not in alone["encoding"]
 
 
 def test_panels_wrap_to_the_width_of_the_page(figures):
     def width_of(count: int) -> float:
-        svg = vl_convert.vegalite_to_svg(chart(Figure("f", "t", "", (figures[0].panels[0],) * count)))
+        svg = vl_convert.vegalite_to_svg(
+            chart(Figure("f", "t", "", (figures[0].panels[0],) * count))
+        )
         return float(svg.split('width="')[1].split('"')[0])
 
     assert all(width_of(count) <= 1130 for count in (2, 3))
@@ -159,7 +205,12 @@ def test_empty_constant_and_negative_data_are_drawn_too(scale, value):
     panels = (
         Panel("lines", "x", "y", (Line("l", np.arange(4.0), flat, flat, flat),), scale, scale),
         Panel("bars", "x", "y", (Histogram("h", np.arange(5.0), flat, flat, flat),), scale, scale),
-        Panel("cells", "x", "y", (HeatMap("m", np.arange(2), np.array(["a", "b"]), flat.reshape(2, 2), scale),)),
+        Panel(
+            "cells",
+            "x",
+            "y",
+            (HeatMap("m", np.arange(2), np.array(["a", "b"]), flat.reshape(2, 2), scale),),
+        ),
         Panel("nothing", "x", "y", (), scale, scale),
     )
     specification = chart(Figure("edge", "Edge", "", panels))

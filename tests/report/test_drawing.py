@@ -22,7 +22,9 @@ def test_png_and_pdf_are_written_and_the_same_twice(figures, tmp_path):
         assert first[1].startswith(b"%PDF")
         assert len(first[0]) > 5000
     names = {path.name for path in (tmp_path / "a").iterdir()}
-    assert names == {f"{name}.{ending}" for name in ("score", "shares", "map") for ending in ("png", "pdf")}
+    assert names == {
+        f"{name}.{ending}" for name in ("score", "shares", "map") for ending in ("png", "pdf")
+    }
 
 
 def test_settings_of_the_user_are_left_alone_and_do_not_matter(figures, tmp_path):
@@ -43,7 +45,9 @@ def test_styles_follow_roles_and_labels(figures):
     styles = appearance.styles(figures[0])
     assert styles["theory, equation 7", "theory"].colour == appearance.THEORY
     assert styles["theory, equation 7", "theory"].dash
-    assert styles["frozen", "measured"].name == "frozen (measured)", "a label with two roles says which"
+    assert styles["frozen", "measured"].name == "frozen (measured)", (
+        "a label with two roles says which"
+    )
     assert styles["frozen", "theory"].name == "frozen (theory)"
     assert styles["frozen", "theory"].dash != styles["theory, equation 7", "theory"].dash
     measured = [style for style in styles.values() if style.role == "measured"]
@@ -67,7 +71,10 @@ def test_panels_wrap_and_share_one_legend(figures):
     panel = figures[0].panels[0]
     canvas = drawing._drawn(dataclasses.replace(figures[0], panels=(panel,) * 5))
     assert len(canvas.axes) == 5
-    assert canvas.axes[0].get_subplotspec().get_gridspec().get_geometry() == (2, 3)  # pyright: ignore[reportOptionalMemberAccess]
+    assert canvas.axes[0].get_subplotspec().get_gridspec().get_geometry() == (
+        2,
+        3,
+    )  # pyright: ignore[reportOptionalMemberAccess]
     (legend,) = canvas.legends
     assert [text.get_text() for text in legend.get_texts()].count("frozen") == 1
     assert all(axes.get_legend() is None for axes in canvas.axes)
@@ -88,25 +95,50 @@ def test_heat_map_prints_every_number_and_marks_the_missing(figures):
     assert texts.count("n/a") == 1
     assert "10" in texts
     assert len(axes.patches) == 2, "the missing cell and the one that a logarithm does not have"
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["0.01", "0.03", "0.1", "0.3", "1", "3"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == [
+        "0.01",
+        "0.03",
+        "0.1",
+        "0.3",
+        "1",
+        "3",
+    ]
 
 
 def test_heat_map_names_its_rows_and_columns():
     values = np.arange(6.0).reshape(3, 2)
-    cells = HeatMap("attention", np.array(["same word", "same topic"]), np.array(["Adam 0.003", "Adam $", "SGD 0.01"]), values)
-    axes = drawing._drawn(Figure("table", "A table", "", (Panel("p", "pair", "optimiser", (cells,)),))).axes[0]
+    cells = HeatMap(
+        "attention",
+        np.array(["same word", "same topic"]),
+        np.array(["Adam 0.003", "Adam $", "SGD 0.01"]),
+        values,
+    )
+    axes = drawing._drawn(
+        Figure("table", "A table", "", (Panel("p", "pair", "optimiser", (cells,)),))
+    ).axes[0]
     shown = [
-        [label.get_text().replace("\\$", "$") for label in labels] for labels in (axes.get_xticklabels(), axes.get_yticklabels())
+        [label.get_text().replace("\\$", "$") for label in labels]
+        for labels in (axes.get_xticklabels(), axes.get_yticklabels())
     ]
     assert [text.replace("\n", " ") for text in shown[0]] == ["same word", "same topic"]
     assert [text.replace("\n", " ") for text in shown[1]] == ["Adam 0.003", "Adam $", "SGD 0.01"]
-    placed = {tuple(round(place) for place in text.get_position()): text.get_text() for text in axes.texts}
-    assert placed == {(column, row): f"{values[row, column]:g}" for row in range(3) for column in range(2)}
+    placed = {
+        tuple(round(place) for place in text.get_position()): text.get_text() for text in axes.texts
+    }
+    assert placed == {
+        (column, row): f"{values[row, column]:g}" for row in range(3) for column in range(2)
+    }
 
 
 @pytest.mark.parametrize(
     ("shape", "numbered", "dense"),
-    [((11, 11), True, False), ((11, 11), False, True), ((12, 3), True, True), ((3, 12), True, True), ((41, 41), True, True)],
+    [
+        ((11, 11), True, False),
+        ((11, 11), False, True),
+        ((12, 3), True, True),
+        ((3, 12), True, True),
+        ((41, 41), True, True),
+    ],
 )
 def test_dense_heat_map_has_no_numbers_and_few_ticks(shape, numbered, dense, tmp_path):
     rows, columns = shape
@@ -120,7 +152,9 @@ def test_dense_heat_map_has_no_numbers_and_few_ticks(shape, numbered, dense, tmp
         (axes.get_xticks(), axes.get_xticklabels(), columns),
         (axes.get_yticks(), axes.get_yticklabels(), rows),
     ):
-        assert [int(label.get_text()) for label in labels] == list(ticks), "a label stands at another cell"
+        assert [int(label.get_text()) for label in labels] == list(ticks), (
+            "a label stands at another cell"
+        )
         assert len(ticks) == count if count <= 11 else 5 <= len(ticks) <= 11
     assert all(path.stat().st_size for path in save_figure(figure, tmp_path))
 
@@ -142,13 +176,22 @@ def test_empty_constant_and_negative_data_are_drawn_too(scale, value, tmp_path):
     panels = (
         Panel("lines", "x", "y", (Line("l", np.arange(4.0), flat, flat, flat),), scale, scale),
         Panel("bars", "x", "y", (Histogram("h", np.arange(5.0), flat, flat, flat),), scale, scale),
-        Panel("cells", "x", "y", (HeatMap("m", np.arange(2), np.array(["a", "b"]), flat.reshape(2, 2), scale),)),
+        Panel(
+            "cells",
+            "x",
+            "y",
+            (HeatMap("m", np.arange(2), np.array(["a", "b"]), flat.reshape(2, 2), scale),),
+        ),
         Panel("nothing", "x", "y", (), scale, scale),
     )
-    assert all(path.stat().st_size for path in save_figure(Figure("edge", "Edge", "", panels), tmp_path))
+    assert all(
+        path.stat().st_size for path in save_figure(Figure("edge", "Edge", "", panels), tmp_path)
+    )
 
 
 def test_a_heat_map_shares_its_axes_with_nothing(figures, tmp_path):
-    mixed = dataclasses.replace(figures[2].panels[0], marks=figures[2].panels[0].marks + figures[0].panels[0].marks)
+    mixed = dataclasses.replace(
+        figures[2].panels[0], marks=figures[2].panels[0].marks + figures[0].panels[0].marks
+    )
     with pytest.raises(ConfigError, match="a heat map alone"):
         save_figure(dataclasses.replace(figures[0], panels=(mixed,)), tmp_path)

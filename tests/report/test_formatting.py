@@ -14,25 +14,48 @@ from saccade.report.formatting import diverged_members, duration, measured, natu
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0.0046, "0.0046"), (1.23456, "1.23"), (-0.0, "0"), (5000, "5000"), (123456, "123000"), (999.9, "1000"),
-        (1.5e7, "1.5e+07"), (1.234e-6, "1.23e-06"), (math.nan, "n/a"), (math.inf, "inf"), (-math.inf, "-inf"),
+        (0.0046, "0.0046"),
+        (1.23456, "1.23"),
+        (-0.0, "0"),
+        (5000, "5000"),
+        (123456, "123000"),
+        (999.9, "1000"),
+        (1.5e7, "1.5e+07"),
+        (1.234e-6, "1.23e-06"),
+        (math.nan, "n/a"),
+        (math.inf, "inf"),
+        (-math.inf, "-inf"),
     ],
-)  # fmt: skip
+)
 def test_number(value: float, text: str):
     assert number(value) == text
 
 
 def test_measured_has_its_interval():
-    assert measured(Finding("q", "<= 1", "holds", 0.0046, 0.0045, 0.0047, 5)) == "0.0046 [0.0045, 0.0047]"
-    assert measured(Finding("q", "<= 1", "undetermined", 0.0046, math.nan, math.nan, 1)) == "0.0046 [no interval]"
+    assert (
+        measured(Finding("q", "<= 1", "holds", 0.0046, 0.0045, 0.0047, 5))
+        == "0.0046 [0.0045, 0.0047]"
+    )
+    assert (
+        measured(Finding("q", "<= 1", "undetermined", 0.0046, math.nan, math.nan, 1))
+        == "0.0046 [no interval]"
+    )
     assert measured(Finding("q", "<= 1", "undetermined", math.nan, math.nan, math.nan, 0)) == "n/a"
 
 
 def test_natural_order():
-    assert sorted(["B-1", "A-10", "A-2", "A-2b", "AB"], key=natural) == ["A-2", "A-2b", "A-10", "AB", "B-1"]
+    assert sorted(["B-1", "A-10", "A-2", "A-2b", "AB"], key=natural) == [
+        "A-2",
+        "A-2b",
+        "A-10",
+        "AB",
+        "B-1",
+    ]
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(7.24, "7.2 s"), (99.99, "2 min"), (600, "10 min"), (7200, "2.0 h")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(7.24, "7.2 s"), (99.99, "2 min"), (600, "10 min"), (7200, "2.0 h")]
+)
 def test_duration(seconds: float, text: str):
     assert duration(seconds) == text
 

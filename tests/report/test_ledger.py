@@ -21,9 +21,15 @@ def test_rows_begin_with_the_claim_in_natural_order(study, record):
 def test_a_row_has_everything(study, record):
     row = table(ledger_markdown([(study, record)]))[-1]
     for text in (
-        "Lu 2021, Theorem 1", "0.012", "relative error: 0.011 [0.0104, 0.0116] (<= 0.02)", "largest error:", "| 5 |",
-        "| holds |", "CPU, 2 cores, float32", "0.1.0",
-    ):  # fmt: skip
+        "Lu 2021, Theorem 1",
+        "0.012",
+        "relative error: 0.011 [0.0104, 0.0116] (<= 0.02)",
+        "largest error:",
+        "| 5 |",
+        "| holds |",
+        "CPU, 2 cores, float32",
+        "0.1.0",
+    ):
         assert text in row
 
 
@@ -45,14 +51,21 @@ def test_verdicts_that_are_not_expected_say_so(study, record):
 
 def test_seeds_are_counted_in_the_arms_that_a_claim_rests_on(study, record):
     """Arms of more seeds, of which the claim does not speak, are no seeds that it lost."""
-    more = dataclasses.replace(record.arms["plain"], trajectory=xr.concat([record.arms["plain"].trajectory] * 4, "seed"))
-    rows = table(ledger_markdown([(study, dataclasses.replace(record, arms={**record.arms, "other": more}))]))
+    more = dataclasses.replace(
+        record.arms["plain"], trajectory=xr.concat([record.arms["plain"].trajectory] * 4, "seed")
+    )
+    rows = table(
+        ledger_markdown([(study, dataclasses.replace(record, arms={**record.arms, "other": more}))])
+    )
     assert "| 5 |" in rows[-1]
 
 
 def test_reasons_are_listed_below(study, record):
     markdown = ledger_markdown([(study, record)])
-    assert "* **A-3 (example, quick)**, expected: fails. the text leaves out the first 100 steps." in markdown
+    assert (
+        "* **A-3 (example, quick)**, expected: fails. the text leaves out the first 100 steps."
+        in markdown
+    )
     assert "* **A-4 (example, quick)**: premise not met: example has no trained scores." in markdown
     assert "`saccade ledger`" in markdown
 

@@ -26,14 +26,19 @@ def own(page: str) -> str:
 def test_nothing_is_fetched_and_the_page_is_light(page):
     assert len(page.encode()) < LIMIT
     assert not re.search(r"(src|href|srcset|action)\s*=\s*[\"']?\s*(https?:)?//", page)
-    assert not re.search(r"@import|url\(|<link(?! rel=\"icon\" href=\"data:,\")|<iframe|<img", own(page))
+    assert not re.search(
+        r"@import|url\(|<link(?! rel=\"icon\" href=\"data:,\")|<iframe|<img", own(page)
+    )
     assert "http" not in own(page)
 
 
 def test_the_libraries_are_inlined_once_and_end_where_they_should(page):
     assert page.count("(function () {\n") == 1
     scripts = re.findall(r"<script\b[^>]*>(.*?)</script>", page, flags=re.DOTALL)
-    assert len(scripts) == 2 + 7, "libraries, the drawing, three figures of two records, and the map of claims of the swept one"
+    assert len(scripts) == 2 + 7, (
+        "libraries, the drawing, three figures of two records, and the map of claims of the"
+        " swept one"
+    )
 
 
 def test_the_ledger_comes_first_and_has_every_claim(page):
@@ -41,7 +46,14 @@ def test_the_ledger_comes_first_and_has_every_claim(page):
     assert text.index('id="ledger"') < text.index('class="study"')
     ledger = text[text.index('id="ledger"') : text.index('class="study"')]
     assert len(re.findall(r'<td class="id">', ledger)) == 13
-    for wanted in ("Lu 2021, Theorem 1", "0.011 [0.0104, 0.0116]", "bound: &lt;= 0.02", "✓", "✗", "the text leaves out"):
+    for wanted in (
+        "Lu 2021, Theorem 1",
+        "0.011 [0.0104, 0.0116]",
+        "bound: &lt;= 0.02",
+        "✓",
+        "✗",
+        "the text leaves out",
+    ):
         assert wanted in ledger
     assert ledger.count("expected: holds") == 9
     assert "4 of 5" in ledger
@@ -72,10 +84,19 @@ def test_text_is_escaped(page):
 def test_a_study_has_its_facts(page):
     text = own(page)
     for wanted in (
-        "Lu, Example and Other 2021", "CPU, 2 cores", "float32", "7.2 s", "jax", "optimiser.momentum", "1, 2.5",
-        "wild: 1 of 5 members diverged (seed 3 at step 40)", "batch size", "twice the standard error",
-        "growth of the score (Theorem 1)", "rate (3 values), variance (7 values)",
-    ):  # fmt: skip
+        "Lu, Example and Other 2021",
+        "CPU, 2 cores",
+        "float32",
+        "7.2 s",
+        "jax",
+        "optimiser.momentum",
+        "1, 2.5",
+        "wild: 1 of 5 members diverged (seed 3 at step 40)",
+        "batch size",
+        "twice the standard error",
+        "growth of the score (Theorem 1)",
+        "rate (3 values), variance (7 values)",
+    ):
         assert wanted in text, wanted
 
 
@@ -94,7 +115,9 @@ def test_a_page_without_figures_needs_no_libraries(study, record):
 def test_many_records_still_make_a_light_page(study, record):
     x = np.random.default_rng(0).random(400)
     panel = Panel("p", "x", "y", tuple(Line(f"line {place}", x, x, x, x) for place in range(8)))
-    heavy = dataclasses.replace(study, figures=lambda record: [Figure("f", "t", "", (panel,) * 6)] * 3)
+    heavy = dataclasses.replace(
+        study, figures=lambda record: [Figure("f", "t", "", (panel,) * 6)] * 3
+    )
     assert len(render_page([(heavy, record)] * 4).encode()) < LIMIT
 
 
@@ -111,20 +134,38 @@ def test_a_page_that_cannot_be_written_is_one_error(tmp_path):
 
 @pytest.mark.browser
 def test_a_browser_draws_every_chart_from_the_file_alone(entries, tmp_path):
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    browser = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     if browser is None:
         pytest.skip("no Chromium on this machine")
     write_page(entries, tmp_path / "report.html")
     done = subprocess.run(
         [
-            browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000", "--dump-dom",
+            browser,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--virtual-time-budget=10000",
+            "--dump-dom",
             (tmp_path / "report.html").as_uri(),
         ],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     assert 'data-charts="drawn"' in done.stdout
-    assert "chart-error" not in re.sub(r"<style>.*?</style>|<script.*?</script>", "", done.stdout, flags=re.DOTALL)
+    assert "chart-error" not in re.sub(
+        r"<style>.*?</style>|<script.*?</script>", "", done.stdout, flags=re.DOTALL
+    )
     drawn = re.findall(r'<div class="chart[^"]*"[^>]*>.*?<svg', done.stdout, flags=re.DOTALL)
     assert len(drawn) == 7  # three figures of two records, and the map of claims of the swept one

@@ -41,16 +41,25 @@ def test_verdict_table_at_80_columns(study, record):
     text = drawn(verdict_table(study, record, study.judge(record)))
     assert max(map(len, text.splitlines())) <= 80
     for wanted in (
-        "A-10", "0.011 [0.0104, 0.0116]", "<= 0.02", "✓ holds", "✗ fails", "? undetermined", "expected:", "premise not met",
+        "A-10",
+        "0.011 [0.0104, 0.0116]",
+        "<= 0.02",
+        "✓ holds",
+        "✗ fails",
+        "? undetermined",
+        "expected:",
+        "premise not met",
         "diverged",
-    ):  # fmt: skip
+    ):
         assert wanted in text, wanted
 
 
 def test_markup_in_a_statement_is_text(study, record):
     claims = (dataclasses.replace(study.claims[0], statement="[red]plain[/nonsense]"),)
     study = dataclasses.replace(study, claims=claims)
-    assert "[red]plain[/nonsense]" in drawn(verdict_table(study, record, study.judge(record)), width=120)
+    assert "[red]plain[/nonsense]" in drawn(
+        verdict_table(study, record, study.judge(record)), width=120
+    )
 
 
 def test_sweep_maps(swept_study, swept_record, line_swept_record, study, record):
@@ -59,7 +68,9 @@ def test_sweep_maps(swept_study, swept_record, line_swept_record, study, record)
     assert "rate (down) and variance (across)" in text
     assert text.count("✓") == 4
     assert text.count("✗") == 17
-    line = drawn(*sweep_tables(swept_study, line_swept_record, swept_study.judge(line_swept_record)))
+    line = drawn(
+        *sweep_tables(swept_study, line_swept_record, swept_study.judge(line_swept_record))
+    )
     assert "0.011 [0.0104, 0.0116]" in line
     assert "B-1: rate" in line
     assert sweep_tables(study, record, study.judge(record)) == []
@@ -68,18 +79,33 @@ def test_sweep_maps(swept_study, swept_record, line_swept_record, study, record)
 def test_three_sweeps_are_sliced():
     finding = Finding("error", "<= 1", "holds", 0.5, 0.4, 0.6, 5)
     cells: tuple[tuple[dict[str, float], Verdict, tuple[Finding, ...]], ...] = tuple(
-        ({"a": float(a), "b": float(b), "c": float(c)}, "holds", (dataclasses.replace(finding, value=100 * a + 10 * b + c),))
+        (
+            {"a": float(a), "b": float(b), "c": float(c)},
+            "holds",
+            (dataclasses.replace(finding, value=100 * a + 10 * b + c),),
+        )
         for a, b, c in itertools.product(range(2), range(3), range(2))
     )
     maps = verdict_maps(Judgement("C-1", "holds", "holds", (finding,), cells=cells))
     assert [one.where for one in maps] == ["c = 0", "c = 1"]
-    assert [[cell[1][0].value for cell in row] for row in maps[1].cells] == [[1, 11, 21], [101, 111, 121]]
+    assert [[cell[1][0].value for cell in row] for row in maps[1].cells] == [
+        [1, 11, 21],
+        [101, 111, 121],
+    ]
 
 
 def test_ledger_table(entries):
     text = drawn(ledger_table(ledger_rows(entries)))
     assert max(map(len, text.splitlines())) <= 80
-    for wanted in ("A-10", "example", "paper", "✗ fails", "as expected", "expected:", "? undetermined"):
+    for wanted in (
+        "A-10",
+        "example",
+        "paper",
+        "✗ fails",
+        "as expected",
+        "expected:",
+        "? undetermined",
+    ):
         assert wanted in text
 
 
@@ -100,7 +126,9 @@ def test_study_list(study, swept_study):
 def test_letters_that_the_terminal_lacks_are_replaced(study, record):
     claims = (dataclasses.replace(study.claims[0], statement="λ ≤ 1 … always"),)
     study = dataclasses.replace(study, claims=claims)
-    text = drawn(verdict_table(study, record, study.judge(record)), study_list([study]), encoding="ascii")
+    text = drawn(
+        verdict_table(study, record, study.judge(record)), study_list([study]), encoding="ascii"
+    )
     assert "? <= 1 ... always" in text
     assert "+ holds" in text
     assert encodable("λ", "utf-8") == "λ"
@@ -108,13 +136,19 @@ def test_letters_that_the_terminal_lacks_are_replaced(study, record):
 
 def test_a_process_with_ascii_output_does_not_crash():
     program = (
-        "from rich.console import Console; from saccade.report.terminal import Badge, ProgressDisplay, Words\n"
-        "from saccade.core.lab import Progress\n"
-        "Console().print(Badge('holds'), Words('λ'))\n"
-        "with ProgressDisplay() as display: display(Progress('λ', 5, 5, 0.1, 0, 3, None, True))\n"
+        "from rich.console import Console; from saccade.report.terminal import Badge,"
+        " ProgressDisplay, Words\nfrom saccade.core.lab import"
+        " Progress\nConsole().print(Badge('holds'), Words('λ'))\nwith ProgressDisplay() as display:"
+        " display(Progress('λ', 5, 5, 0.1, 0, 3, None, True))\n"
     )
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
     assert b"+ holds" in done.stdout
     assert b"?: 5 of 5 steps" in done.stderr
 
@@ -136,8 +170,14 @@ def lines_of(*steps: tuple[float, Progress]) -> list[str]:
 
 
 def test_plain_progress_is_sparse():
-    steps = [(second / 2, Progress("sen FC", second * 10, 5000, 0.5, 0, 5, 60.0, seconds=second / 2)) for second in range(1, 60)]
-    lines = lines_of(*steps, (30.2, Progress("sen FC", 5000, 5000, 0.028, 0, 5, None, finished=True, seconds=30.2)))
+    steps = [
+        (second / 2, Progress("sen FC", second * 10, 5000, 0.5, 0, 5, 60.0, seconds=second / 2))
+        for second in range(1, 60)
+    ]
+    lines = lines_of(
+        *steps,
+        (30.2, Progress("sen FC", 5000, 5000, 0.028, 0, 5, None, finished=True, seconds=30.2)),
+    )
     assert lines == [
         "sen FC: 200 of 5000 steps, loss 0.5, 60.0 s left",
         "sen FC: 400 of 5000 steps, loss 0.5, 60.0 s left",
@@ -146,7 +186,9 @@ def test_plain_progress_is_sparse():
 
 
 def test_plain_progress_says_cache_waiting_and_divergence():
-    waiting = Progress("a", 0, 50, math.nan, 0, 5, None, note="another process is training this; waiting for it")
+    waiting = Progress(
+        "a", 0, 50, math.nan, 0, 5, None, note="another process is training this; waiting for it"
+    )
     lines = lines_of(
         (1.0, waiting),
         (2.0, waiting),
@@ -167,7 +209,9 @@ def test_live_progress(encoding):
     with ProgressDisplay(console) as display:
         display(Progress("sen FC", 100, 5000, 0.5, 0, 20, 12.0))
         display(Progress("sen FC", 5000, 5000, 0.028, 1, 20, None, finished=True))
-        display(Progress("sen FC", 0, 0, math.nan, 0, 20, None, finished=True, note="from the cache"))
+        display(
+            Progress("sen FC", 0, 0, math.nan, 0, 20, None, finished=True, note="from the cache")
+        )
     stream.flush()
     text = stream.buffer.getvalue().decode(encoding)  # pyright: ignore[reportAttributeAccessIssue]
     assert "5000/5000" in text

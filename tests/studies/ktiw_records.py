@@ -1,4 +1,6 @@
-"""Records made by hand of the studies of words and attention: words are known, then looked at, then copied, each at its step."""
+"""Records made by hand of the studies of words and attention: words are known, then looked at,
+then copied, each at its step.
+"""
 
 from typing import Any
 
@@ -29,19 +31,34 @@ LATE = on("seed", range(RUNS), np.arange(RUNS) % 2)
 
 
 def _learned(
-    steps: Any, knows: Any, looks: Any, succeeds: Any, sweep: dict[str, Any] | None = None, seeds: int = RUNS
+    steps: Any,
+    knows: Any,
+    looks: Any,
+    succeeds: Any,
+    sweep: dict[str, Any] | None = None,
+    seeds: int = RUNS,
 ) -> xr.Dataset:
-    """A training on sequences to be copied, by the steps at which it knows words, looks at them and copies them."""
+    """A training on sequences to be copied, by the steps at which it knows words, looks at them
+    and copies them.
+    """
     step = on("step", steps, steps)
     offset = on("offset", OFFSETS, [0.03, 0.9, 0.03])
     known, seen = xr.DataArray(step >= knows), xr.DataArray(step >= looks)
     return along(
-        steps, sweep, {"offset": list(OFFSETS)}, seeds, loss=xr.where(step >= succeeds, 0.01, 3.0),
-        test_accuracy=xr.where(step >= succeeds, 0.99, 0.3), attention_accuracy=xr.where(seen, offset, 0.01),
-        attention_mass=xr.where(seen, offset, 0.02), lexicon_right=xr.where(known, 0.9, 0.02),
-        lexicon_elsewhere=xr.where(known, 0.001, 0.02), lexicon_agreement=xr.where(known, 1.0, CHANCE),
-        lexicon_agreement_authors=xr.where(known, 1.0, CHANCE), random_agreement=CHANCE,
-    )  # fmt: skip
+        steps,
+        sweep,
+        {"offset": list(OFFSETS)},
+        seeds,
+        loss=xr.where(step >= succeeds, 0.01, 3.0),
+        test_accuracy=xr.where(step >= succeeds, 0.99, 0.3),
+        attention_accuracy=xr.where(seen, offset, 0.01),
+        attention_mass=xr.where(seen, offset, 0.02),
+        lexicon_right=xr.where(known, 0.9, 0.02),
+        lexicon_elsewhere=xr.where(known, 0.001, 0.02),
+        lexicon_agreement=xr.where(known, 1.0, CHANCE),
+        lexicon_agreement_authors=xr.where(known, 1.0, CHANCE),
+        random_agreement=CHANCE,
+    )
 
 
 def _trained(trajectory: xr.Dataset) -> Arm:
@@ -63,11 +80,17 @@ def copying_record() -> Record:
     arms = {
         "by_words": _learned(steps, early - 40, looks, copied, {"words": words}),
         "mixture": _learned(np.arange(0, config.mixture_steps + 1, 50), 550, 590, 600),
-        "uniform": _learned(np.arange(0, config.uniform_steps + 1, 10), lexicon, NEVER, NEVER, both),
-        "lexicon": _learned(np.arange(0, config.lexicon_steps + 1, 10), lexicon, NEVER, NEVER, both),
+        "uniform": _learned(
+            np.arange(0, config.uniform_steps + 1, 10), lexicon, NEVER, NEVER, both
+        ),
+        "lexicon": _learned(
+            np.arange(0, config.lexicon_steps + 1, 10), lexicon, NEVER, NEVER, both
+        ),
         "given": _learned(steps, lexicon, given, given, both),
     }
-    return record_of("ktiw_copying", config, {name: _trained(trajectory) for name, trajectory in arms.items()})
+    return record_of(
+        "ktiw_copying", config, {name: _trained(trajectory) for name, trajectory in arms.items()}
+    )
 
 
 def multihead_record() -> Record:
@@ -81,9 +104,13 @@ def multihead_record() -> Record:
     prediction = ktiw_multihead._at_least_one(candidates, config.heads)  # pyright: ignore[reportPrivateUsage]
     arms = {"candidates": _trained(candidates)}
     for name, succeeds in (("random", 100), ("all_bad", NEVER), ("one_good", 100)):
-        number = xr.DataArray(np.arange(config.heads) + good, dims="head_place").expand_dims(seed=np.arange(RUNS))
+        number = xr.DataArray(np.arange(config.heads) + good, dims="head_place").expand_dims(
+            seed=np.arange(RUNS)
+        )
         learned = _learned(steps, NEVER, succeeds, succeeds)
-        trajectory = learned[["diverged_at", "loss", "test_accuracy", "attention_accuracy", "attention_mass"]]
+        trajectory = learned[
+            ["diverged_at", "loss", "test_accuracy", "attention_accuracy", "attention_mass"]
+        ]
         theory = (prediction, "derived") if name == "random" else (xr.Dataset(), "")
         arms[name] = Arm(trajectory.assign(head_number=number.astype(float)), xr.Dataset(), *theory)
     return record_of("ktiw_multihead", config, arms)
@@ -94,19 +121,36 @@ def limits_record() -> Record:
     steps = np.asarray([0, 10, 100, 200, 500, 1000, 2000, config.keyword_steps])
     step = on("step", steps, steps)
     # Keyword, next, mean and last place.
-    early, late = on("place", PLACES, [1.0, 0.7, 0.2, 0.1]), on("place", PLACES, [10.0, 16.0, 5.0, 20.0])
-    logit = xr.where(step > 200, late * step / 1000, early) * on("seed", range(SEEDS), 1 + 0.01 * np.arange(SEEDS))
+    early, late = (
+        on("place", PLACES, [1.0, 0.7, 0.2, 0.1]),
+        on("place", PLACES, [10.0, 16.0, 5.0, 20.0]),
+    )
+    logit = xr.where(step > 200, late * step / 1000, early) * on(
+        "seed", range(SEEDS), 1 + 0.01 * np.arange(SEEDS)
+    )
     accuracy = xr.where(step >= 100, 0.95, 0.5)
     keywords = along(
-        steps, None, {"place": list(PLACES)}, config.keyword_seeds, loss=0.5, test_accuracy=accuracy, train_accuracy=accuracy,
+        steps,
+        None,
+        {"place": list(PLACES)},
+        config.keyword_seeds,
+        loss=0.5,
+        test_accuracy=accuracy,
+        train_accuracy=accuracy,
         word_logit=logit,
-    )  # fmt: skip
+    )
     steps = np.arange(0, config.long_budget + 1, config.interval)
-    arms = {"keywords": keywords, "copied": _learned(steps, 20, 40, 50), "permuted": _learned(steps, 20, NEVER, NEVER)}
-    return record_of("ktiw_limits", config, {name: _trained(trajectory) for name, trajectory in arms.items()})
+    arms = {
+        "keywords": keywords,
+        "copied": _learned(steps, 20, 40, 50),
+        "permuted": _learned(steps, 20, NEVER, NEVER),
+    }
+    return record_of(
+        "ktiw_limits", config, {name: _trained(trajectory) for name, trajectory in arms.items()}
+    )
 
 
-# -- words and co-occurrence ----------------------------------------------------------------------------------------
+# -- words and co-occurrence -----------------------------------------------------------------------
 
 
 def _table(values: Any) -> xr.DataArray:
@@ -130,54 +174,92 @@ def proxy_record() -> Record:
     theory = theory - theory.mean(axis=1, keepdims=True)
     for dimension in config.dimensions:
         off = _table(signs * abs(theory).max()) * dimension**-0.5
-        measured = {"logit_rate": seed * (_table(theory) + off), "probability_rate": seed * (_table(theory) + off) / len(theory)}
-        prediction = {"logit_rate": seed * _table(theory), "probability_rate": seed * _table(theory) / len(theory)}
+        measured = {
+            "logit_rate": seed * (_table(theory) + off),
+            "probability_rate": seed * (_table(theory) + off) / len(theory),
+        }
+        prediction = {
+            "logit_rate": seed * _table(theory),
+            "probability_rate": seed * _table(theory) / len(theory),
+        }
         arms[f"rates_{dimension}"] = Arm(
-            along([0], loss=1.0), _tables([0], **measured), _tables([0], **prediction).drop_vars("diverged_at"), "eq. 54"
+            along([0], loss=1.0),
+            _tables([0], **measured),
+            _tables([0], **prediction).drop_vars("diverged_at"),
+            "eq. 54",
         )
     for which in ktiw_proxy.COUNTED:
         task = config.copying(which, train_size=config.counted, test_size=1)
-        expected = _table(expected_count_table(task) * config.counted * config.length / (config.length + 1))
+        expected = _table(
+            expected_count_table(task) * config.counted * config.length / (config.length + 1)
+        )
         counts = _tables([0], count_table=expected)
-        arms[f"counts_{which}"] = Arm(along([0], loss=1.0), counts, xr.Dataset({"count_table": expected}), "derived")
+        arms[f"counts_{which}"] = Arm(
+            along([0], loss=1.0), counts, xr.Dataset({"count_table": expected}), "derived"
+        )
     steps = [0, config.proxy_steps]
     for which in ktiw_proxy.COUNTED:
-        size = config.choice if which == "choice" else config.length * (2 if which == "mixture" else 1)
+        size = (
+            config.choice if which == "choice" else config.length * (2 if which == "mixture" else 1)
+        )
         itself = _table(np.eye(FIRST_WORD + size)) * (0.5 if which == "choice" else 0.0)
         lexicon = 0.05 + on("step", steps, [0, 1]) * itself
-        arms[f"proxy_{which}"] = Arm(along(steps, loss=1.0), _tables(steps, lexicon=lexicon), xr.Dataset())
+        arms[f"proxy_{which}"] = Arm(
+            along(steps, loss=1.0), _tables(steps, lexicon=lexicon), xr.Dataset()
+        )
     dims = ("seed", "position")
-    measured = xr.Dataset({
-        "attention": (dims, [COUNTER_EXAMPLE_ATTENTION]), "beta": (dims, [COUNTER_EXAMPLE_PROBES]),
-        "probability": ("seed", [COUNTER_EXAMPLE_PROBABILITY]), "gap": ("seed", [0.0]),
-    }, {"seed": [0], "position": np.arange(3)})  # fmt: skip
-    theory = xr.Dataset({"attention": ("position", [*COUNTER_EXAMPLE_ATTENTION]), "probability": COUNTER_EXAMPLE_PROBABILITY})
+    measured = xr.Dataset(
+        {
+            "attention": (dims, [COUNTER_EXAMPLE_ATTENTION]),
+            "beta": (dims, [COUNTER_EXAMPLE_PROBES]),
+            "probability": ("seed", [COUNTER_EXAMPLE_PROBABILITY]),
+            "gap": ("seed", [0.0]),
+        },
+        {"seed": [0], "position": np.arange(3)},
+    )
+    theory = xr.Dataset(
+        {
+            "attention": ("position", [*COUNTER_EXAMPLE_ATTENTION]),
+            "probability": COUNTER_EXAMPLE_PROBABILITY,
+        }
+    )
     arms["counter_example"] = Arm(measured, xr.Dataset(), theory, "appendix A.1")
     return record_of("ktiw_proxy", config, arms | ktiw_proxy.compared(translation_arms(config)))
 
 
 def translation_arms(config: ktiw_proxy.Config) -> dict[str, Arm]:
-    """Two pairs of three words on ten places. Attention finds all words; what uniform attention and the proxy know, one pair's."""
+    """Two pairs of three words on ten places. Attention finds all words; what uniform attention
+    and the proxy know, one pair's.
+    """
     steps = [0, config.steps // 2, config.steps]
     right = np.broadcast_to(np.eye(3, 10), (2, 3, 10))
     half = np.stack([right[0], np.roll(right[1], 3, axis=-1)])
-    found, known = (xr.DataArray(table.copy(), dims=ktiw_proxy.POSITIONS) for table in (right, half))
+    found, known = (
+        xr.DataArray(table.copy(), dims=ktiw_proxy.POSITIONS) for table in (right, half)
+    )
     rises, accuracy = on("step", steps, [0, 0.5, 1]), on("step", steps, [0.1, 0.6, 0.9])
     arms = {}
     for name in ("attention", "other", "uniform", "proxy"):
         beta = found if name in ("attention", "other") else known
         trajectory = along(
-            steps, loss=1.0, test_accuracy=accuracy, alpha=rises * found, beta=rises * beta, delta=rises * found
-        )  # fmt: skip
+            steps,
+            loss=1.0,
+            test_accuracy=accuracy,
+            alpha=rises * found,
+            beta=rises * beta,
+            delta=rises * found,
+        )
         arms[f"translation_{name}"] = _trained(trajectory)
     seed = on("seed", range(SEEDS), np.ones(SEEDS))
     iterations = list(ktiw_proxy.ITERATIONS)
     translated = seed * on("iterations", iterations, [0.5, 0.9])
-    arms["translation_model_1"] = _trained(xr.Dataset({"beta": seed * known, "translated": translated}))
+    arms["translation_model_1"] = _trained(
+        xr.Dataset({"beta": seed * known, "translated": translated})
+    )
     return arms
 
 
-# -- three papers ---------------------------------------------------------------------------------------------------
+# -- three papers ----------------------------------------------------------------------------------
 
 
 def values_first_record() -> Record:
@@ -188,18 +270,36 @@ def values_first_record() -> Record:
     word = on("word", range(8), np.ones(8))
     starts = {"start": list(values_first.EMBEDDING_STARTS)}
     # From the largest start the score is first.
-    norm = xr.where(on("start", starts["start"], starts["start"]) == max(starts["start"]), share**2, share**0.5)
-    lu = along(share["step"], starts, {"word": np.arange(8)}, norm=seed * word * norm, score=seed * word * share, loss=1.0)
+    norm = xr.where(
+        on("start", starts["start"], starts["start"]) == max(starts["start"]), share**2, share**0.5
+    )
+    lu = along(
+        share["step"],
+        starts,
+        {"word": np.arange(8)},
+        norm=seed * word * norm,
+        score=seed * word * share,
+        loss=1.0,
+    )
     starts = {"start": list(values_first.MATRIX_STARTS)}
     start = on("start", starts["start"], starts["start"])
     # From the largest start attention sets out at once.
     attention = xr.where(start == max(starts["start"]), share**0.5, share**2)
     ways = [1 - np.exp(-20 * share) + 0 * start, attention, attention]
     displacement = seed * xr.concat(ways, "part").assign_coords(part=["values", "keys", "queries"])
-    li = along(share["step"], starts, {"part": ["values", "keys", "queries"]}, displacement=displacement, loss=1.0)
+    li = along(
+        share["step"],
+        starts,
+        {"part": ["values", "keys", "queries"]},
+        displacement=displacement,
+        loss=1.0,
+    )
     words = {"words": [float(config.length), float(config.choice)]}
     informative = on("words", words["words"], words["words"]) == config.choice
     knows, looks = (xr.where(informative, step, NEVER) for step in (20, 40))
     snell = _learned(np.arange(0, config.copying_steps + 1, 5), knows, looks, looks, words, SEEDS)
-    arms = {name: _trained(trajectory) for name, trajectory in (("lu", lu), ("li", li), ("snell", snell))}
+    arms = {
+        name: _trained(trajectory)
+        for name, trajectory in (("lu", lu), ("li", li), ("snell", snell))
+    }
     return record_of("values_first", config, arms)

@@ -1,4 +1,6 @@
-"""Parts of which records are made by hand: datasets spread over seeds and steps, and the record around them."""
+"""Parts of which records are made by hand: datasets spread over seeds and steps, and the record
+around them.
+"""
 
 from typing import Any
 
@@ -18,13 +20,21 @@ def record_of(study: str, config: Any, arms: dict[str, Arm]) -> Record:
 
 
 def along(
-    steps: Any, sweep: dict[str, Any] | None = None, inner: dict[str, Any] | None = None, seeds: int = SEEDS, **variables: Any
+    steps: Any,
+    sweep: dict[str, Any] | None = None,
+    inner: dict[str, Any] | None = None,
+    seeds: int = SEEDS,
+    **variables: Any,
 ) -> xr.Dataset:
-    """A dataset whose variables are DataArrays with some of the dims (sweep), seed, step, and inner ones; the rest is spread."""
+    """A dataset whose variables are DataArrays with some of the dims (sweep), seed, step, and
+    inner ones; the rest is spread.
+    """
     outer: dict[str, Any] = {**(sweep or {}), "seed": np.arange(seeds)}
     coordinates = {**outer, "step": np.asarray(steps), **(inner or {})}
     members = xr.DataArray(np.ones([len(values) for values in outer.values()]), outer, list(outer))
-    each = members * xr.DataArray(np.ones(len(coordinates["step"])), {"step": coordinates["step"]}, ["step"])
+    each = members * xr.DataArray(
+        np.ones(len(coordinates["step"])), {"step": coordinates["step"]}, ["step"]
+    )
     data: dict[str, Any] = {"diverged_at": (-members).astype(int)}
     for name, value in variables.items():
         value = value if isinstance(value, xr.DataArray) else xr.DataArray(value)

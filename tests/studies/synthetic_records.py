@@ -1,7 +1,8 @@
 """Records made by hand in which every claim holds, and ways to edit them.
 
-The phenomena are put in as the theory states them: scores rise, norms follow corollary 1, the loss follows theorem 2's
-equation. Breaking one of them must break the claims about it, and no training is needed to see it.
+The phenomena are put in as the theory states them: scores rise, norms follow corollary 1, the loss
+follows theorem 2's equation. Breaking one of them must break the claims about it, and no training
+is needed to see it.
 """
 
 import dataclasses
@@ -11,7 +12,13 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from ktiw_records import copying_record, limits_record, multihead_record, proxy_record, values_first_record
+from ktiw_records import (
+    copying_record,
+    limits_record,
+    multihead_record,
+    proxy_record,
+    values_first_record,
+)
 from record_parts import SEEDS, along, on, record_of
 
 from saccade.core.record import Arm, Record
@@ -45,8 +52,12 @@ WRONG_WORD = 3
 """The topic word that starts on the wrong side of the others in the synergy record."""
 
 
-def dataset(steps: Any, rate: Any = 0.1, sweep: dict[str, Any] | None = None, **variables: Any) -> xr.Dataset:
-    """A dataset from functions' values; an array's shape tells its dims: (sweep), seed, step, (word or bin)."""
+def dataset(
+    steps: Any, rate: Any = 0.1, sweep: dict[str, Any] | None = None, **variables: Any
+) -> xr.Dataset:
+    """A dataset from functions' values; an array's shape tells its dims: (sweep), seed, step,
+    (word or bin).
+    """
     steps = np.asarray(steps)
     outer = tuple(sweep or ())
     coordinates: dict[str, Any] = {"seed": np.arange(SEEDS), "step": steps, **(sweep or {})}
@@ -55,7 +66,13 @@ def dataset(steps: Any, rate: Any = 0.1, sweep: dict[str, Any] | None = None, **
     sizes = (*(len(values) for values in (sweep or {}).values()), SEEDS, len(steps))
     data: dict[str, Any] = {"diverged_at": ((*outer, "seed"), np.full(sizes[:-1], -1))}
     for name, value in variables.items():
-        inner = ("score_bin",) if name.endswith("score_share") else ("norm_bin",) if name.endswith("norm_share") else ()
+        inner = (
+            ("score_bin",)
+            if name.endswith("score_share")
+            else ("norm_bin",)
+            if name.endswith("norm_share")
+            else ()
+        )
         value = np.asarray(value, float)
         if not inner and value.ndim and value.shape[-1] == WORDS:
             inner = ("word",)
@@ -81,30 +98,53 @@ def sen_record() -> Record:
     task = config.task
     arms: dict[str, Arm] = {}
     for head, end in (("FC", None), ("TC", 3.0), ("TL", 1.8)):
-        steps = np.asarray(sen._recorded(config.steps, config.long_steps if head == "FC" else config.steps))  # pyright: ignore[reportPrivateUsage]
+        steps = np.asarray(
+            sen._recorded(config.steps, config.long_steps if head == "FC" else config.steps)
+        )  # pyright: ignore[reportPrivateUsage]
         empty = dataset(steps, config.rate)
         if end is None:
             curves = Theorem2().predict(task, None, empty)
             score = np.broadcast_to(curves["score"].values[:, None], (SEEDS, len(steps), WORDS))
-            attention, loss = curves["attention"].values[:, None] * np.ones(WORDS), curves["loss"].values
+            attention, loss = (
+                curves["attention"].values[:, None] * np.ones(WORDS),
+                curves["loss"].values,
+            )
         else:
             score = _ramp(steps, end)
             attention, loss = 0.05 + 0.9 * score / score.max(), np.exp(-5 * steps / steps[-1])
         norm = norm_of_score(score, FILLERS)
         trajectory = dataset(
-            steps, config.rate, score=score, norm=norm, attention=attention, loss=loss, distance=norm,
-            inverse_partition=np.full(WORDS, 1 / FILLERS), score_velocity=np.full(WORDS, 0.01), norm_velocity=np.full(WORDS, 0.01),
-            projection=np.full(WORDS, 0.02), test_accuracy=1.0, train_accuracy=1.0,
-        )  # fmt: skip
+            steps,
+            config.rate,
+            score=score,
+            norm=norm,
+            attention=attention,
+            loss=loss,
+            distance=norm,
+            inverse_partition=np.full(WORDS, 1 / FILLERS),
+            score_velocity=np.full(WORDS, 0.01),
+            norm_velocity=np.full(WORDS, 0.01),
+            projection=np.full(WORDS, 0.02),
+            test_accuracy=1.0,
+            train_accuracy=1.0,
+        )
         ends = dataset(
-            [0, steps[-1]], config.rate, other_score_change=0.005, topic_score_change=score[0, -1, 0], other_displacement=0.005,
-            topic_displacement=norm[0, -1, 0], topic_score_share=_shares(sen.SCORE_EDGES, 0.7),
-            other_score_share=_shares(sen.SCORE_EDGES, 0.1), topic_norm_share=_shares(sen.NORM_EDGES, 0.7),
+            [0, steps[-1]],
+            config.rate,
+            other_score_change=0.005,
+            topic_score_change=score[0, -1, 0],
+            other_displacement=0.005,
+            topic_displacement=norm[0, -1, 0],
+            topic_score_share=_shares(sen.SCORE_EDGES, 0.7),
+            other_score_share=_shares(sen.SCORE_EDGES, 0.1),
+            topic_norm_share=_shares(sen.NORM_EDGES, 0.7),
             other_norm_share=_shares(sen.NORM_EDGES, 0.1),
-        )  # fmt: skip
+        )
         arms[head] = predicted(Arm(trajectory, ends, xr.Dataset()), task, Corollary1(), Theorem1())
     reference = arms["FC"].trajectory
-    arms["FC_lemma2"] = Arm.of_prediction(reference[["score", "norm", "loss"]].copy(deep=True), "lemma 2")
+    arms["FC_lemma2"] = Arm.of_prediction(
+        reference[["score", "norm", "loss"]].copy(deep=True), "lemma 2"
+    )
     arms["FC_theorem2"] = Arm.of_prediction(Theorem2().predict(task, None, reference), "theorem 2")
     for name, dim, grid, power, slope in (
         ("by_rate", "rate", sen.RATES, 1, 0.01),
@@ -114,7 +154,15 @@ def sen_record() -> Record:
         score = _ramp(steps, 3.0)
         growth = 1.002 + slope * np.asarray(grid)[:, None, None, None] ** power
         norm = norm_of_score(score, FILLERS) * growth
-        swept = dataset(steps, 0.1, {dim: np.asarray(grid)}, score=score, norm=norm, attention=np.full(WORDS, 0.5), loss=1.0)
+        swept = dataset(
+            steps,
+            0.1,
+            {dim: np.asarray(grid)},
+            score=score,
+            norm=norm,
+            attention=np.full(WORDS, 0.5),
+            loss=1.0,
+        )
         arms[name] = predicted(Arm(swept, xr.Dataset(), xr.Dataset()), task, Corollary1())
     return record_of("sen", config, arms)
 
@@ -129,28 +177,42 @@ def synergy_record() -> Record:
     steps = np.asarray(sen_synergy._recorded(config.figure_steps, config.steps))  # pyright: ignore[reportPrivateUsage]
     time = steps / 1000.0  # TC converges within the first of it
     slow = {"TC": 1.0, "KF": 3.0, "EF": 2.0}
-    # The score of EF is overtaken at first and overtakes at the end; the norm of KF lags behind that of TC.
+    # The score of EF is overtaken at first and overtakes at the end; the norm of KF lags behind
+    # that of TC.
     score = {"TC": 3 * (1 - np.exp(-2 * time)), "KF": 0 * time, "EF": 6 * (1 - np.exp(-0.3 * time))}
-    norm = {"TC": 1 + 3 * (1 - np.exp(-time)), "KF": 1 + 3 * (1 - np.exp(-0.5 * time)), "EF": 1 + 0 * time}
+    norm = {
+        "TC": 1 + 3 * (1 - np.exp(-time)),
+        "KF": 1 + 3 * (1 - np.exp(-0.5 * time)),
+        "EF": 1 + 0 * time,
+    }
     arms = {}
     for name in sen_synergy.ARMS:
         scores = np.broadcast_to(score[name][:, None], (SEEDS, len(steps), WORDS)).copy()
         projection = np.full((SEEDS, len(steps), WORDS), 0.2)
         velocity = np.full((SEEDS, len(steps), WORDS), 0.3 if name == "TC" else 0.2)
         if name == "TC":
-            scores[:, :, WRONG_WORD] = np.where(time < 0.6, -time / 2, 3 * (1 - np.exp(0.6 - time)) - 0.3 * np.exp(0.6 - time))
+            scores[:, :, WRONG_WORD] = np.where(
+                time < 0.6, -time / 2, 3 * (1 - np.exp(0.6 - time)) - 0.3 * np.exp(0.6 - time)
+            )
         projection[:, time < 0.6, WRONG_WORD] = -0.2
         velocity[:, time <= 0.65, WRONG_WORD] = 0.1 if name == "TC" else 0.2
         loss = 1.4 * np.exp(-4 * time / slow[name])
         data = {
-            "score": scores, "norm": np.broadcast_to(norm[name][:, None], scores.shape), "loss": loss,
-            "attention": np.full(WORDS, 0.5), "test_accuracy": 1.0, "train_accuracy": 1.0,
-        }  # fmt: skip
+            "score": scores,
+            "norm": np.broadcast_to(norm[name][:, None], scores.shape),
+            "loss": loss,
+            "attention": np.full(WORDS, 0.5),
+            "test_accuracy": 1.0,
+            "train_accuracy": 1.0,
+        }
         if name != "EF":
             data |= {
-                "projection": projection, "norm_velocity": velocity, "score_velocity": np.sign(projection),
-                "distance": data["norm"], "inverse_partition": np.full(WORDS, 1 / FILLERS),
-            }  # fmt: skip
+                "projection": projection,
+                "norm_velocity": velocity,
+                "score_velocity": np.sign(projection),
+                "distance": data["norm"],
+                "inverse_partition": np.full(WORDS, 1 / FILLERS),
+            }
         arms[name] = Arm(dataset(steps, config.rate, **data), xr.Dataset(), xr.Dataset())
     arms["TC"] = predicted(arms["TC"], None, Theorem1())
     return record_of("sen_synergy", config, arms)
@@ -167,9 +229,17 @@ def query_record() -> Record:
     arms = {}
     for head in sen_query.HEADS:
         trajectory = dataset(
-            steps, config.rate, {"query_variance": grid}, score=score, norm=norm, attention=np.full(WORDS, 0.5), loss=0.1,
-            query_norm=3.0, test_accuracy=1.0, train_accuracy=1.0,
-        )  # fmt: skip
+            steps,
+            config.rate,
+            {"query_variance": grid},
+            score=score,
+            norm=norm,
+            attention=np.full(WORDS, 0.5),
+            loss=0.1,
+            query_norm=3.0,
+            test_accuracy=1.0,
+            train_accuracy=1.0,
+        )
         arms[head] = predicted(Arm(trajectory, xr.Dataset(), xr.Dataset()), task, Corollary1())
     return record_of("sen_query", config, arms)
 
@@ -179,23 +249,35 @@ def convolution_record() -> Record:
     steps = np.linspace(0, config.steps, 61).astype(int)
     score = _ramp(steps, 6.0)
     trajectory = dataset(
-        steps, config.rate, centred_score=score, centred_norm=1.3 * norm_of_score(score, 8), test_accuracy=1.0, train_accuracy=1.0,
+        steps,
+        config.rate,
+        centred_score=score,
+        centred_norm=1.3 * norm_of_score(score, 8),
+        test_accuracy=1.0,
+        train_accuracy=1.0,
         loss=np.exp(-steps / 1000),
-    )  # fmt: skip
+    )
     ends = dataset(
-        [0, config.steps], config.rate, topic_score_change=6.0, other_score_change=0.1, topic_displacement=4.0,
-        other_displacement=0.1, topic_score_share=_shares(sen_convolution.SCORE_EDGES, 0.7),
+        [0, config.steps],
+        config.rate,
+        topic_score_change=6.0,
+        other_score_change=0.1,
+        topic_displacement=4.0,
+        other_displacement=0.1,
+        topic_score_share=_shares(sen_convolution.SCORE_EDGES, 0.7),
         other_score_share=_shares(sen_convolution.SCORE_EDGES, 0.1),
         topic_norm_share=_shares(sen_convolution.NORM_EDGES, 0.7),
         other_norm_share=_shares(sen_convolution.NORM_EDGES, 0.1),
-    )  # fmt: skip
+    )
     norm = norm_of_score(trajectory["centred_score"], config.sentence_size - 2)
     return record_of(
-        "sen_convolution", config, {"TC-CNN": Arm(trajectory, ends, xr.Dataset({"centred_norm": norm}), "corollary 1")}
+        "sen_convolution",
+        config,
+        {"TC-CNN": Arm(trajectory, ends, xr.Dataset({"centred_norm": norm}), "corollary 1")},
     )
 
 
-# -- topics and kernels ---------------------------------------------------------------------------------------------
+# -- topics and kernels ----------------------------------------------------------------------------
 
 EARLY = 100.0
 """Steps in which values go most of their way in the record of two stages."""
@@ -208,20 +290,33 @@ def one_seeded(dataset: xr.Dataset) -> xr.Dataset:
 def optima_record() -> Record:
     config = topics_optima.Config()
     masking = Masking(config.selected, config.kept, config.replaced)
-    task = LongDocuments(config.topics, config.words_per_topic, float(config.topics_per_document), masking)
+    task = LongDocuments(
+        config.topics, config.words_per_topic, float(config.topics_per_document), masking
+    )
     uniform = OneLayerTransformerConfig(attention="uniform", start_std=0.0)
     ids = np.arange(task.vocabulary_size)
     ends = [0, config.steps]
 
-    def values(task: Any, model: Any = uniform, spread: float = 0.0, sweep: dict[str, Any] | None = None) -> Arm:
+    def values(
+        task: Any, model: Any = uniform, spread: float = 0.0, sweep: dict[str, Any] | None = None
+    ) -> Arm:
         predicted = ValueOptimum().predict(task, model, xr.Dataset())
         entries = predicted["entry_mean"]
         trajectory = along(
-            ends, sweep, {"block": list(BLOCKS)}, entry_mean=entries, entry_low=entries, entry_high=entries, loss=1e-20,
-            entry_std=on("block", BLOCKS, [spread] * 4), block_difference=predicted["block_difference"],
-        )  # fmt: skip
+            ends,
+            sweep,
+            {"block": list(BLOCKS)},
+            entry_mean=entries,
+            entry_low=entries,
+            entry_high=entries,
+            loss=1e-20,
+            entry_std=on("block", BLOCKS, [spread] * 4),
+            block_difference=predicted["block_difference"],
+        )
         table = xr.DataArray(np.eye(len(ids)), {"output_id": ids, "id": ids}, ["output_id", "id"])
-        snapshot = one_seeded(along(ends, sweep, {"output_id": ids, "id": ids}, value_table=table, loss=1e-20))
+        snapshot = one_seeded(
+            along(ends, sweep, {"output_id": ids, "id": ids}, value_table=table, loss=1e-20)
+        )
         return Arm(trajectory, snapshot, predicted, ValueOptimum.source)
 
     decay = with_sweep(uniform, "ridge", topics_optima.DECAYS, "decay")
@@ -243,10 +338,22 @@ def optima_record() -> Record:
     apart = on("embedding_std", starts["embedding_std"], [0.05, -0.05])
     table = xr.DataArray(np.eye(len(ids)), {"other_id": ids, "id": ids}, ["other_id", "id"])
     embeddings = along(
-        [0, config.embedding_steps], starts, loss=1e-12, similarity_difference=difference, similarity_off_diagonal=apart,
-        similarity_same=difference, similarity_other=0.0,
-    )  # fmt: skip
-    pictures = one_seeded(along([0, config.embedding_steps], starts, {"other_id": ids, "id": ids}, similarity_table=table))
+        [0, config.embedding_steps],
+        starts,
+        loss=1e-12,
+        similarity_difference=difference,
+        similarity_off_diagonal=apart,
+        similarity_same=difference,
+        similarity_other=0.0,
+    )
+    pictures = one_seeded(
+        along(
+            [0, config.embedding_steps],
+            starts,
+            {"other_id": ids, "id": ids},
+            similarity_table=table,
+        )
+    )
     arms["embeddings"] = Arm(embeddings, pictures, predicted, EmbeddingOptimum.source)
 
     sizes = {"T": topics_optima.RATIO_TOPICS, "tau": topics_optima.RATIO_TOPICS_PER_DOCUMENT}
@@ -254,10 +361,18 @@ def optima_record() -> Record:
     queries = with_sweep(queries, "topics_per_document", sizes["tau"], "tau")
     predicted = AttentionRatio().predict(queries, None, xr.Dataset())
     grid = {name: list(values) for name, values in sizes.items()}
-    measured = along([0, config.ratio_steps], grid, attention_ratio=predicted["attention_ratio"], loss=0.5)
+    measured = along(
+        [0, config.ratio_steps], grid, attention_ratio=predicted["attention_ratio"], loss=0.5
+    )
     arms["ratio"] = Arm(measured, xr.Dataset(), predicted, AttentionRatio.source)
-    # The two optima of the paper's sizes, with and without a free weight of hidden keys, are 5 % apart.
-    exact = LongDocumentQueries(float(config.topics), float(config.words_per_topic), float(config.topics_per_document), masking)
+    # The two optima of the paper's sizes, with and without a free weight of hidden keys, are 5 %
+    # apart.
+    exact = LongDocumentQueries(
+        float(config.topics),
+        float(config.words_per_topic),
+        float(config.topics_per_document),
+        masking,
+    )
     optimum = AttentionRatio().predict(exact, None, xr.Dataset())["attention_ratio"]
     for name, share in (("sampled_tied", 1.0), ("sampled_free", 1.025)):
         steps = np.unique(np.geomspace(1, config.sampled_steps, 40).round())
@@ -287,17 +402,32 @@ def two_stage_record() -> Record:
             scale, ways = 0.1, [early, time / total, time / total]
         else:
             scale = start
-            attention = xr.where(start >= topics_two_stage.LARGE, time / total, late).where(start > 0, 0.0)
+            attention = xr.where(start >= topics_two_stage.LARGE, time / total, late).where(
+                start > 0, 0.0
+            )
             ways = [early, attention, attention]
-        displacement = xr.concat([xr.DataArray(way) * seed for way in ways], "part").assign_coords(part=list(parts))
+        displacement = xr.concat([xr.DataArray(way) * seed for way in ways], "part").assign_coords(
+            part=list(parts)
+        )
         norm = scale * ids
-        pull = on("part", parts, [1.0, 0.0, 0.0]) + on("part", parts, [0.0, 1.0, 1.0]) * scale * norm
+        pull = (
+            on("part", parts, [1.0, 0.0, 0.0]) + on("part", parts, [0.0, 1.0, 1.0]) * scale * norm
+        )
         sweep = None if name == "sgd_squared_default" else {"start": starts}
         arms[name] = Arm(
-            along(steps, sweep, {"part": list(parts)}, displacement=displacement, part_norm=norm + displacement,
-                  gradient_norm=pull, attention_ratio=1.0, loss=0.5),
-            xr.Dataset(), xr.Dataset(),
-        )  # fmt: skip
+            along(
+                steps,
+                sweep,
+                {"part": list(parts)},
+                displacement=displacement,
+                part_norm=norm + displacement,
+                gradient_norm=pull,
+                attention_ratio=1.0,
+                loss=0.5,
+            ),
+            xr.Dataset(),
+            xr.Dataset(),
+        )
     return record_of("topics_two_stage", config, arms)
 
 
@@ -311,29 +441,60 @@ def attention_record() -> Record:
         model = dataclasses.replace(uniform, selected_hidden=name == "uniform_hidden")
         predicted = ValueOptimum().predict(task, model, xr.Dataset())
         trajectory = along(
-            steps, None, {"block": list(BLOCKS)}, block_difference=0.97 * predicted["block_difference"],
-            entry_std=on("block", BLOCKS, [0.01] * 4), loss=0.5,
-        )  # fmt: skip
-        arms[name] = Arm(trajectory, xr.Dataset(), xr.Dataset() if name == "uniform_entropy" else predicted, ValueOptimum.source)
+            steps,
+            None,
+            {"block": list(BLOCKS)},
+            block_difference=0.97 * predicted["block_difference"],
+            entry_std=on("block", BLOCKS, [0.01] * 4),
+            loss=0.5,
+        )
+        arms[name] = Arm(
+            trajectory,
+            xr.Dataset(),
+            xr.Dataset() if name == "uniform_entropy" else predicted,
+            ValueOptimum.source,
+        )
     ids = np.arange(task.vocabulary_size)
     table = xr.DataArray(np.eye(len(ids)), {"other_id": ids, "id": ids}, ["other_id", "id"])
-    pictures = one_seeded(along([0, config.uniform_steps], None, {"other_id": ids, "id": ids}, similarity_table=table))
+    pictures = one_seeded(
+        along([0, config.uniform_steps], None, {"other_id": ids, "id": ids}, similarity_table=table)
+    )
     similarities = along(
-        steps, similarity_same=0.2, similarity_other=0.05, similarity_difference=0.15, similarity_off_diagonal=0.1, loss=0.5,
+        steps,
+        similarity_same=0.2,
+        similarity_other=0.05,
+        similarity_difference=0.15,
+        similarity_off_diagonal=0.1,
+        loss=0.5,
         attention_ratio=2.0,
-    )  # fmt: skip
+    )
     arms["everything"] = Arm(similarities, pictures, xr.Dataset())
-    # With the legacy lookup the contrast is smaller. Same word, same topic, different topic, no topic.
+    # With the legacy lookup the contrast is smaller. Same word, same topic, different topic, no
+    # topic.
     attention = xr.concat(
-        [on("pair", PAIRS, [0.0108, 0.0116, 0.0067, 0.01]), on("pair", PAIRS, [0.0108, 0.0105, 0.0075, 0.01])], "lookup"
+        [
+            on("pair", PAIRS, [0.0108, 0.0116, 0.0067, 0.01]),
+            on("pair", PAIRS, [0.0108, 0.0105, 0.0075, 0.01]),
+        ],
+        "lookup",
     ).assign_coords(lookup=list(LOOKUPS))
-    rates = {"adam": list(topics_attention.ADAM_RATES), "sgd": [*topics_attention.SGD_RATES, config.fast_rate]}
+    rates = {
+        "adam": list(topics_attention.ADAM_RATES),
+        "sgd": [*topics_attention.SGD_RATES, config.fast_rate],
+    }
     for mixture in topics_attention.MIXTURES:
         for name, grid in rates.items():
             sweep = {f"{name}_rate": grid}
-            pairs = along([0, config.steps], sweep, {"lookup": list(LOOKUPS), "pair": list(PAIRS)}, pair_attention=attention)
+            pairs = along(
+                [0, config.steps],
+                sweep,
+                {"lookup": list(LOOKUPS), "pair": list(PAIRS)},
+                pair_attention=attention,
+            )
             arms[f"{name}_{mixture}"] = Arm(
-                along([0, 1, config.steps], sweep, attention_ratio=1.5, loss=0.5), pairs.drop_vars("diverged_at"), xr.Dataset()
+                along([0, 1, config.steps], sweep, attention_ratio=1.5, loss=0.5),
+                pairs.drop_vars("diverged_at"),
+                xr.Dataset(),
             )
     return record_of("topics_attention", config, arms)
 
@@ -349,17 +510,32 @@ def convergence_record() -> Record:
             for which in kernels_convergence.TRAINED:
                 total = config.value_steps if which == "values" else config.steps
                 steps = np.concatenate([[0], np.unique(np.geomspace(1, total, 49).round())])
-                time, first, floor = on("step", steps, steps), 12 * seed, xr.where(enough, 0.0, 2.0) * seed
-                # Where HD >= Nn the loss goes to 0; else to the floor with values alone, and below it with everything trained.
+                time, first, floor = (
+                    on("step", steps, steps),
+                    12 * seed,
+                    xr.where(enough, 0.0, 2.0) * seed,
+                )
+                # Where HD >= Nn the loss goes to 0; else to the floor with values alone, and below
+                # it with everything trained.
                 limit = floor if which == "values" else floor / 2
                 loss = limit + (first - limit) * np.exp(-40 * time / total)
                 trajectory = along(
-                    steps, {"D": sizes}, loss=loss, feature_low=xr.where(enough, 0.5, 0.0), feature_high=5.0, output_low=3.0,
-                    curvature=400.0, floor=floor,
-                )  # fmt: skip
-                bound = (first * np.exp(-4 * time / total) * xr.ones_like(dimension)).transpose("D", "seed", "step")
+                    steps,
+                    {"D": sizes},
+                    loss=loss,
+                    feature_low=xr.where(enough, 0.5, 0.0),
+                    feature_high=5.0,
+                    output_low=3.0,
+                    curvature=400.0,
+                    floor=floor,
+                )
+                bound = (first * np.exp(-4 * time / total) * xr.ones_like(dimension)).transpose(
+                    "D", "seed", "step"
+                )
                 prediction = xr.Dataset({"loss": bound, "floor": floor.transpose("D", "seed")})
-                arms[kernels_convergence.arm_name(kernel, which, heads)] = Arm(trajectory, xr.Dataset(), prediction, "theorem 1")
+                arms[kernels_convergence.arm_name(kernel, which, heads)] = Arm(
+                    trajectory, xr.Dataset(), prediction, "theorem 1"
+                )
     return record_of("kernels_convergence", config, arms)
 
 
@@ -378,19 +554,31 @@ def stationary_record() -> Record:
     trains = {"softmax": (key > 0.1) & (query < 100), "gaussian": (query < 3) & (key < 3)}
     arms = {}
     for kernel, (by_keys, by_queries) in ends.items():
-        pace = (2 * time).clip(max=1) if kernel == "gaussian" else time  # the Gaussian is there in half the time
+        pace = (
+            (2 * time).clip(max=1) if kernel == "gaussian" else time
+        )  # the Gaussian is there in half the time
         pull = on("key_scale", keys, keys) * 2 if kernel == "softmax" else xr.DataArray(1.0)
         part = {"part": ["queries"]}
         trajectory = along(
-            steps, {"key_scale": keys}, part, loss=first * on("key_scale", keys, by_keys) ** pace, reach_floor=0.0,
+            steps,
+            {"key_scale": keys},
+            part,
+            loss=first * on("key_scale", keys, by_keys) ** pace,
+            reach_floor=0.0,
             gradient_norm=pull * on("part", ["queries"], [1.0]),
-        )  # fmt: skip
-        theory = KernelBlindness().predict(None, None, trajectory) if kernel == "softmax" else xr.Dataset()
+        )
+        theory = (
+            KernelBlindness().predict(None, None, trajectory)
+            if kernel == "softmax"
+            else xr.Dataset()
+        )
         arms[f"{kernel}_keys"] = Arm(trajectory, xr.Dataset(), theory, "derived")
         loss = first * on("query_scale", queries, by_queries) ** pace
         pull = on("part", ["queries"], [1.0])
         arms[f"{kernel}_queries"] = Arm(
-            along(steps, {"query_scale": queries}, part, loss=loss, gradient_norm=pull), xr.Dataset(), xr.Dataset()
+            along(steps, {"query_scale": queries}, part, loss=loss, gradient_norm=pull),
+            xr.Dataset(),
+            xr.Dataset(),
         )
         phase = on("step", [0, config.phase_steps], [0, 1])
         loss = first * xr.where(trains[kernel], 1e-6, 0.5) ** phase
@@ -418,13 +606,17 @@ _MADE: dict[str, Callable[[], Record]] = {
 RECORDS = {study: functools.cache(make) for study, make in _MADE.items()}
 """A record of every study, made when first asked for. Edits below copy what they change."""
 
-# -- edits ----------------------------------------------------------------------------------------------------------
+# -- edits -----------------------------------------------------------------------------------------
 
 Edit = Callable[[Record], Record]
 
 
-def change(arms: str, variable: str, edit: Callable[[xr.DataArray], Any], part: str = "trajectory") -> Edit:
-    """Replace one variable in some arms (named in one text, with spaces) by a function of itself."""
+def change(
+    arms: str, variable: str, edit: Callable[[xr.DataArray], Any], part: str = "trajectory"
+) -> Edit:
+    """Replace one variable in some arms (named in one text, with spaces) by a function of
+    itself.
+    """
 
     def edited(record: Record) -> Record:
         changed = dict(record.arms)
@@ -439,9 +631,13 @@ def change(arms: str, variable: str, edit: Callable[[xr.DataArray], Any], part: 
     return edited
 
 
-def one_seed(edit: Callable[[xr.DataArray], xr.DataArray], seed: int = 2) -> Callable[[xr.DataArray], xr.DataArray]:
+def one_seed(
+    edit: Callable[[xr.DataArray], xr.DataArray], seed: int = 2
+) -> Callable[[xr.DataArray], xr.DataArray]:
     """The same edit for a single seed."""
-    return lambda values: xr.where(values["seed"] == seed, edit(values), values).transpose(*values.dims)
+    return lambda values: xr.where(values["seed"] == seed, edit(values), values).transpose(
+        *values.dims
+    )
 
 
 def swap(first: str, second: str) -> Edit:
@@ -462,9 +658,15 @@ def diverge(arm: str, seed: int = 2) -> Edit:
         trajectory = record.arms[arm].trajectory
         step, lost = trajectory["step"], trajectory["seed"] == seed
         at = int(step[len(step) // 2])
-        floats = {name: values.where(~(lost & (step >= at))) for name, values in trajectory.items() if "step" in values.dims}
+        floats = {
+            name: values.where(~(lost & (step >= at)))
+            for name, values in trajectory.items()
+            if "step" in values.dims
+        }
         marked = trajectory["diverged_at"].where(~lost, at)
-        changed = dataclasses.replace(record.arms[arm], trajectory=trajectory.assign({**floats, "diverged_at": marked}))
+        changed = dataclasses.replace(
+            record.arms[arm], trajectory=trajectory.assign({**floats, "diverged_at": marked})
+        )
         return dataclasses.replace(record, arms={**record.arms, arm: changed})
 
     return edited

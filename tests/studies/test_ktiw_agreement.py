@@ -1,4 +1,6 @@
-"""What the study of the proxy makes of tables of positions: known tables, one turned away at a time."""
+"""What the study of the proxy makes of tables of positions: known tables, one turned away at a
+time.
+"""
 
 import dataclasses
 
@@ -12,10 +14,16 @@ from saccade.core.study import find_study
 from saccade.studies import ktiw_proxy
 
 BEST = {
-    "alpha_uniform": 0.5, "delta_uniform": 0.5, "alpha_other_beta": 1.0, "alpha_other_alpha": 1.0, "uniform_proxy": 1.0,
+    "alpha_uniform": 0.5,
+    "delta_uniform": 0.5,
+    "alpha_other_beta": 1.0,
+    "alpha_other_alpha": 1.0,
+    "uniform_proxy": 1.0,
     "model_1_uniform": 1.0,
-}  # fmt: skip
-"""Attention finds the words of both pairs; uniform attention, the proxy and IBM Model 1 those of one, and all miss the same way."""
+}
+"""Attention finds the words of both pairs; uniform attention, the proxy and IBM Model 1 those of
+one, and all miss the same way.
+"""
 
 
 def best(arms: dict[str, Arm]) -> dict[str, float]:
@@ -26,7 +34,10 @@ def best(arms: dict[str, Arm]) -> dict[str, float]:
 def edited(arm: str, **edits) -> dict[str, Arm]:
     arms = translation_arms(ktiw_proxy.Config())
     trajectory = arms[arm].trajectory
-    changed = {name: edit(trajectory[name]).transpose(*trajectory[name].dims) for name, edit in edits.items()}
+    changed = {
+        name: edit(trajectory[name]).transpose(*trajectory[name].dims)
+        for name, edit in edits.items()
+    }
     return arms | {arm: dataclasses.replace(arms[arm], trajectory=trajectory.assign(changed))}
 
 
@@ -44,13 +55,22 @@ def test_agreement_of_known_tables():
 @pytest.mark.parametrize(
     ("arm", "table", "touched"),
     [
-        # The proxy is compared with uniform attention at the step that suits attention best, so alpha touches that, too.
-        ("translation_attention", "alpha", {"alpha_uniform", "alpha_other_beta", "alpha_other_alpha", "uniform_proxy"}),
+        # The proxy is compared with uniform attention at the step that suits attention best, so
+        # alpha touches that, too.
+        (
+            "translation_attention",
+            "alpha",
+            {"alpha_uniform", "alpha_other_beta", "alpha_other_alpha", "uniform_proxy"},
+        ),
         ("translation_attention", "delta", {"delta_uniform"}),
         ("translation_attention", "beta", set()),
         ("translation_other", "alpha", {"alpha_other_alpha"}),
         ("translation_other", "beta", {"alpha_other_beta"}),
-        ("translation_uniform", "beta", {"alpha_uniform", "delta_uniform", "uniform_proxy", "model_1_uniform"}),
+        (
+            "translation_uniform",
+            "beta",
+            {"alpha_uniform", "delta_uniform", "uniform_proxy", "model_1_uniform"},
+        ),
         ("translation_proxy", "beta", {"uniform_proxy"}),
         ("translation_model_1", "beta", {"model_1_uniform"}),
     ],
@@ -67,7 +87,9 @@ def test_the_reference_is_attention_at_its_best_accuracy():
     """Attention that is lost after its best step stays the reference."""
     lost = edited(
         "translation_attention",
-        alpha=lambda values: values.where(values["step"] != values["step"].max(), turned_away(values)),
+        alpha=lambda values: values.where(
+            values["step"] != values["step"].max(), turned_away(values)
+        ),
         test_accuracy=lambda values: values.where(values["step"] != values["step"].max(), 0.0),
     )
     assert best(lost)["alpha_uniform"] == pytest.approx(0.5)

@@ -20,14 +20,18 @@ SIZE = 3000
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly, and every size compiles anew."""
+    """Compiled without optimisation: random numbers compile slowly, and every size compiles
+    anew.
+    """
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
 
 @functools.cache
 def sampler(task: Copying) -> Any:
-    """Draws with any number of words, which is traced as in a sweep: one program for all numbers."""
+    """Draws with any number of words, which is traced as in a sweep: one program for all
+    numbers.
+    """
     swept = with_sweep(task, "words", [task.length])
     return in_a_hurry(lambda key, words: map_swept(swept, lambda _: words).sample(key, SIZE))
 
@@ -62,7 +66,9 @@ def test_distinct_words_of_one_set_and_the_end(task, data, seed):
     assert np.all(pairs.target[:, -1] == END)
     words = np.sort(pairs.source[:, :-1] - FIRST_WORD, axis=1)
     assert np.all(np.diff(words, axis=1) > 0), "a word comes twice"
-    assert np.all(words[:, 0] // task.set_size == words[:, -1] // task.set_size), "words of two sets"
+    assert np.all(words[:, 0] // task.set_size == words[:, -1] // task.set_size), (
+        "words of two sets"
+    )
     seen = {group * task.set_size + place for group in range(task.groups) for place in range(n)}
     assert set(words.ravel()) == seen, "the first words of every set, and no others"
     assert np.array_equal(pairs.target, np.take_along_axis(pairs.source, pairs.aligned, axis=1))
@@ -70,7 +76,10 @@ def test_distinct_words_of_one_set_and_the_end(task, data, seed):
 
 def test_a_plain_number_of_words_draws_what_a_swept_one_draws():
     plain = in_a_hurry(lambda key: Copying(3, 5.0, groups=2).sample(key, SIZE))(jax.random.key(0))
-    assert all(np.array_equal(*leaves) for leaves in zip(*map(jax.tree.leaves, (plain, drawn(GROUPED, 5.0))), strict=True))
+    assert all(
+        np.array_equal(*leaves)
+        for leaves in zip(*map(jax.tree.leaves, (plain, drawn(GROUPED, 5.0))), strict=True)
+    )
 
 
 def test_as_many_words_as_places_make_permutations():
@@ -98,7 +107,9 @@ def test_one_fixed_permutation_moves_all_sequences_alike():
     # Words are distinct, so a word of the target can come from one place only.
     found = np.argmax(pairs.source[:, None, :] == pairs.target[:, :, None], axis=2)
     assert np.array_equal(found, pairs.aligned)
-    assert not np.array_equal(PERMUTED.places, Copying(6, 8.0, order="permuted", permutation=2).places)
+    assert not np.array_equal(
+        PERMUTED.places, Copying(6, 8.0, order="permuted", permutation=2).places
+    )
 
 
 def test_words_places_and_sets_are_equally_likely():
@@ -138,12 +149,18 @@ def test_the_decoder_sees_the_target_one_place_later():
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"length": 5, "words": 4.0}, "words: got 4.0, allowed: a whole number, at least the 5 words of a sequence"),
+        (
+            {"length": 5, "words": 4.0},
+            "words: got 4.0, allowed: a whole number, at least the 5 words of a sequence",
+        ),
         ({"length": 5, "words": 5.5}, "words: got 5.5, allowed: a whole number"),
         ({"length": 5, "words": 8.0, "largest": 7}, "words: got 8.0, allowed: .*, at most 7"),
         ({"length": 5, "words": float("inf")}, "words: got inf"),
         ({"length": 5, "words": float("nan")}, "words: got nan"),
-        ({"length": 5, "words": 5.0, "largest": 4}, "largest: got 4, allowed: a whole number, at least 5"),
+        (
+            {"length": 5, "words": 5.0, "largest": 4},
+            "largest: got 4, allowed: a whole number, at least 5",
+        ),
         ({"length": 0}, "length: got 0, allowed: a whole number, at least 1"),
         ({"groups": 0}, "groups: got 0"),
         ({"order": "reversed"}, "order: got 'reversed', allowed: copied, permuted"),
@@ -158,6 +175,12 @@ def test_impossible_settings_are_refused_by_name(settings, told):
 
 
 def test_swept_words_need_to_be_told_how_many_ids_there_are():
-    with pytest.raises(ConfigError, match=r"^largest: got None, allowed: with swept words a whole number, at least .* 7$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^largest: got None, allowed: with swept words a whole number, at least .* 7$",
+    ):
         with_sweep(Copying(5, 5.0), "words", [5.0, 7.0, 6.0])
-    assert with_sweep(Copying(5, 5.0, largest=7), "words", [5.0, 7.0, 6.0]).vocabulary_size == FIRST_WORD + 7
+    assert (
+        with_sweep(Copying(5, 5.0, largest=7), "words", [5.0, 7.0, 6.0]).vocabulary_size
+        == FIRST_WORD + 7
+    )

@@ -12,7 +12,9 @@ from saccade.tasks.keyword_sentences import KEYWORD, KeywordSentences
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly, and every size compiles anew."""
+    """Compiled without optimisation: random numbers compile slowly, and every size compiles
+    anew.
+    """
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
@@ -37,7 +39,11 @@ def assert_uniform(counts: np.ndarray) -> None:
     assert np.abs(counts - total * share).max() < 4 * np.sqrt(total * share * (1 - share))
 
 
-SMALL, SMALLEST, PAPER = KeywordSentences(length=5, words=4), KeywordSentences(length=1, words=2), KeywordSentences()
+SMALL, SMALLEST, PAPER = (
+    KeywordSentences(length=5, words=4),
+    KeywordSentences(length=1, words=2),
+    KeywordSentences(),
+)
 
 
 @pytest.mark.parametrize("task", [SMALLEST, SMALL, PAPER], ids=["smallest", "small", "paper"])
@@ -49,7 +55,9 @@ def test_the_keyword_stands_once_in_positives_and_never_in_negatives(task):
         assert np.array_equal(np.sum(sentences == KEYWORD, axis=1), labels)
         assert set(sentences.ravel()) == set(range(task.words))
         assert task.vocabulary_size == task.words
-        assert abs(labels.sum() - SIZE / 2) < 5 * np.sqrt(SIZE / 4)  # five standard errors of a binomial
+        assert abs(labels.sum() - SIZE / 2) < 5 * np.sqrt(
+            SIZE / 4
+        )  # five standard errors of a binomial
 
 
 def test_words_and_places_are_equally_likely():
@@ -72,7 +80,10 @@ def test_the_sizes_of_the_paper():
     assert (PAPER.length, PAPER.words) == (40, 40)
 
 
-@pytest.mark.parametrize(("field", "value"), [("length", 0), ("words", 1), ("train_size", 0), ("test_size", -1), ("words", 2.5)])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("length", 0), ("words", 1), ("train_size", 0), ("test_size", -1), ("words", 2.5)],
+)
 def test_impossible_sizes_are_refused_by_name(field, value):
     with pytest.raises(ConfigError, match=rf"^{field}: got {value!r}, allowed: "):
         KeywordSentences(**{field: value})

@@ -17,7 +17,9 @@ from saccade.tasks.lexicon_sentences import LexiconSentences
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly, and every size compiles anew."""
+    """Compiled without optimisation: random numbers compile slowly, and every size compiles
+    anew.
+    """
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
@@ -30,9 +32,13 @@ SHORTEST = LexiconSentences(words=3, shortest=1, longest=1)
 
 @functools.cache
 def sampler(task: LexiconSentences) -> Any:
-    """Draws with any window and exponent, which are traced as in a sweep: one program for all of them."""
+    """Draws with any window and exponent, which are traced as in a sweep: one program for all of
+    them.
+    """
     swept = with_sweep(with_sweep(task, "window", [1.0]), "exponent", [1.0])
-    return in_a_hurry(lambda key, values: map_swept(swept, lambda one: values[one.name]).sample(key, SIZE))
+    return in_a_hurry(
+        lambda key, values: map_swept(swept, lambda one: values[one.name]).sample(key, SIZE)
+    )
 
 
 @functools.cache
@@ -87,23 +93,31 @@ def test_two_neighbours_trade_places_as_often_as_two_lots_say():
     pairs = drawn(TASK, 2.0)
     pair = pairs.aligned[lengths(pairs) == 2]
     traded = int(np.sum(pair[:, 0] == 1))
-    assert abs(traded - len(pair) / 8) < 4 * np.sqrt(len(pair) / 8 * 7 / 8)  # four standard errors of a binomial
+    assert abs(traded - len(pair) / 8) < 4 * np.sqrt(
+        len(pair) / 8 * 7 / 8
+    )  # four standard errors of a binomial
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
 def test_words_follow_zipf(exponent):
     chances = np.arange(1, 7) ** -exponent / np.sum(np.arange(1, 7) ** -exponent)
-    np.testing.assert_allclose(dataclasses.replace(TASK, exponent=exponent).frequencies, chances, rtol=1e-6)  # float32
+    np.testing.assert_allclose(
+        dataclasses.replace(TASK, exponent=exponent).frequencies, chances, rtol=1e-6
+    )  # float32
     pairs = drawn(TASK, exponent=exponent)
     words = pairs.source[pairs.source >= FIRST_WORD] - FIRST_WORD
     counts = np.bincount(words, minlength=6)
-    assert np.all(np.abs(counts - words.size * chances) < 4 * np.sqrt(words.size * chances * (1 - chances)))  # standard errors
+    assert np.all(
+        np.abs(counts - words.size * chances) < 4 * np.sqrt(words.size * chances * (1 - chances))
+    )  # standard errors
 
 
 def test_lengths_are_equally_likely():
     counts = np.bincount(lengths(drawn(TASK)), minlength=9)
     assert counts[:2].tolist() == [0, 0]
-    assert np.abs(counts[2:] - SIZE / 7).max() < 4 * np.sqrt(SIZE / 7 * 6 / 7)  # four standard errors of a multinomial
+    assert np.abs(counts[2:] - SIZE / 7).max() < 4 * np.sqrt(
+        SIZE / 7 * 6 / 7
+    )  # four standard errors of a multinomial
 
 
 def test_a_lexicon_is_one_to_one_and_has_a_number():

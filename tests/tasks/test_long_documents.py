@@ -35,8 +35,12 @@ def in_a_hurry(function: Any) -> Any:
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
 
-def all_documents(topics: int, words: int, per_document: int, shares: Shares) -> tuple[np.ndarray, np.ndarray]:
-    """Frequencies of what is shown and of what was there, a row for every set of topics; id 0 is the hidden word."""
+def all_documents(
+    topics: int, words: int, per_document: int, shares: Shares
+) -> tuple[np.ndarray, np.ndarray]:
+    """Frequencies of what is shown and of what was there, a row for every set of topics; id 0 is
+    the hidden word.
+    """
     shown, there = [], []
     for chosen in itertools.combinations(range(topics), per_document):
         true = np.zeros(1 + topics * words)
@@ -58,7 +62,9 @@ def test_the_rows_give_every_squared_error_that_all_documents_give(sizes, maskin
     with jax.enable_x64(True):
         task = LongDocuments(topics, words, float(per_document), masking, selected_hidden)
         batch = task.sample(KEY, task.train_size)
-        rows, target, constant = (np.asarray(part) for part in (batch.shown, batch.target, batch.constant))
+        rows, target, constant = (
+            np.asarray(part) for part in (batch.shown, batch.target, batch.constant)
+        )
     assert rows.shape == target.shape == (task.train_size, 1 + topics * words)
     shares = Shares(1.0, 0.0, 0.0) if selected_hidden else masking.shares
     shown, there = all_documents(topics, words, per_document, shares)
@@ -72,7 +78,10 @@ def test_the_rows_give_every_squared_error_that_all_documents_give(sizes, maskin
 
 def test_a_sample_draws_nothing():
     with jax.enable_x64(True):
-        first, second = (LongDocuments(4, 2, 1.0).sample(jax.random.key(seed), size) for seed, size in ((0, 5), (1, 9)))
+        first, second = (
+            LongDocuments(4, 2, 1.0).sample(jax.random.key(seed), size)
+            for seed, size in ((0, 5), (1, 9))
+        )
     assert eqx.tree_equal(first, second)
 
 
@@ -84,7 +93,7 @@ def test_ids_are_those_of_documents_with_an_end(topics):
     assert task.topic_of_id.tolist() == [-1, *np.repeat(np.arange(topics), 3)]
 
 
-# -- queries --------------------------------------------------------------------------------------------------------
+# -- queries ---------------------------------------------------------------------------------------
 
 QUERY_SIZES = [(3.0, 2.0, 1.0), (4.0, 2.0, 2.0), (4.0, 3.0, 3.0), (3.0, 1.0, 2.0)]
 
@@ -110,15 +119,23 @@ def test_kinds_and_words_are_all_there(sizes, masking):
 
 
 def explicit_error(task: LongDocumentQueries, alpha: float, beta: float, blocks: Blocks) -> float:
-    """E ||f - e_w||^2 by loops over sets of topics, selected words and what is shown of them, with D x D tables."""
-    topics, words, per_document = int(task.topics), int(task.words_per_topic), int(task.topics_per_document)
+    """E ||f - e_w||^2 by loops over sets of topics, selected words and what is shown of them,
+    with D x D tables.
+    """
+    topics, words, per_document = (
+        int(task.topics),
+        int(task.words_per_topic),
+        int(task.topics_per_document),
+    )
     masking, size = task.masking, int(task.topics * task.words_per_topic)
     shown, there = all_documents(topics, words, per_document, masking.shares)
     topic = np.array([-1, *np.repeat(np.arange(topics), words)])
     weight, values = np.ones((size + 1, size + 1)), np.zeros((size + 1, size + 1))
     for query, key in itertools.product(range(size + 1), repeat=2):
         if query > 0 and key > 0:
-            weight[query, key] = beta if query == key else alpha if topic[query] == topic[key] else 1.0
+            weight[query, key] = (
+                beta if query == key else alpha if topic[query] == topic[key] else 1.0
+            )
             values[query, key] = blocks.same if topic[query] == topic[key] else blocks.other
         elif query > 0:
             values[query, key] = blocks.hidden
@@ -131,7 +148,9 @@ def explicit_error(task: LongDocumentQueries, alpha: float, beta: float, blocks:
             mistakes = np.sum((outputs - right) ** 2, axis=1)
             replaced = mistakes[1:].mean()
             hidden = 1 - masking.kept - masking.replaced
-            error += true[word] * (masking.kept * mistakes[word] + masking.replaced * replaced + hidden * mistakes[0])
+            error += true[word] * (
+                masking.kept * mistakes[word] + masking.replaced * replaced + hidden * mistakes[0]
+            )
     return error / len(shown)
 
 
@@ -166,14 +185,16 @@ def test_the_error_of_tied_attention_is_the_loss_of_the_theory_up_to_a_constant(
             for share in (0.2, 0.5, 0.9):  # of gamma that the same word has
                 beta = gamma if words == 1 else share * gamma * words
                 alpha = 7.0 * share if words == 1 else (1 - share) * gamma * words / (words - 1)
-                model = TiedAttention(TiedScores(jnp.log(jnp.asarray(beta)), jnp.log(jnp.asarray(alpha))), values)
+                model = TiedAttention(
+                    TiedScores(jnp.log(jnp.asarray(beta)), jnp.log(jnp.asarray(alpha))), values
+                )
                 gaps.append(float(ERROR(model, batch)) - stage_two_loss(gamma, task))
     np.testing.assert_allclose(gaps, gaps[0], rtol=0, atol=1e-14)
     # Rounding leaves the constant, and the loss must have varied by far more than that.
     assert abs(stage_two_loss(8.0, task) - stage_two_loss(0.3, task)) > 1e-5
 
 
-# -- refusals -------------------------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -181,8 +202,14 @@ def test_the_error_of_tied_attention_is_the_loss_of_the_theory_up_to_a_constant(
     [
         ({"topics": 1}, "topics: got 1, allowed: a whole number, at least 2"),
         ({"words_per_topic": 0}, "words_per_topic: got 0"),
-        ({"topics": 4, "topics_per_document": 5.0}, "topics_per_document: got 5.0, allowed: from 1 to the 4 topics"),
-        ({"topics_per_document": 0.5}, "topics_per_document: got 0.5, allowed: from 1 to the 10 topics"),
+        (
+            {"topics": 4, "topics_per_document": 5.0},
+            "topics_per_document: got 5.0, allowed: from 1 to the 4 topics",
+        ),
+        (
+            {"topics_per_document": 0.5},
+            "topics_per_document: got 0.5, allowed: from 1 to the 10 topics",
+        ),
     ],
 )
 def test_impossible_long_documents_are_refused_by_name(settings, told):

@@ -14,7 +14,9 @@ from saccade.tasks.markov_pairs import MarkovPairs
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly, and every size compiles anew."""
+    """Compiled without optimisation: random numbers compile slowly, and every size compiles
+    anew.
+    """
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
@@ -24,8 +26,12 @@ def drawn(task: MarkovPairs, size: int, seed: int = 0) -> tuple[np.ndarray, np.n
     return np.asarray(batch.words), np.asarray(batch.labels)
 
 
-def moves(task: MarkovPairs, words: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every move (from, to), and whether it starts with the first word of a pair of the sentence's own topic."""
+def moves(
+    task: MarkovPairs, words: np.ndarray, labels: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Every move (from, to), and whether it starts with the first word of a pair of the
+    sentence's own topic.
+    """
     left, right = words[:, :-1], words[:, 1:]
     first_of_pair = (left % 2 == 0) & (left < 2 * task.pairs)
     own = first_of_pair & (left // 2 // task.pairs_per_topic == labels[:, None])
@@ -67,13 +73,18 @@ def test_starts_are_equally_likely_and_free_moves_go_anywhere():
     words, labels = drawn(task, 3000)
     left, right, own = moves(task, words, labels)
     foreign = ~own & (left % 2 == 0) & (left < 8)
-    # Each count within four standard errors of a multinomial's: starts; free moves; those from another topic's first words.
+    # Each count within four standard errors of a multinomial's: starts; free moves; those from
+    # another topic's first words.
     for numbers, kinds in ((words[:, 0] // 2, 4), (right[~own], 10), (right[foreign], 10)):
         counts = np.bincount(numbers, minlength=kinds)
-        assert np.abs(counts - numbers.size / kinds).max() < 4 * np.sqrt(numbers.size / kinds * (1 - 1 / kinds))
+        assert np.abs(counts - numbers.size / kinds).max() < 4 * np.sqrt(
+            numbers.size / kinds * (1 - 1 / kinds)
+        )
     for before in range(10):  # the word before says nothing about a free move
         counts = np.bincount(right[~own & (left == before)], minlength=10)
-        assert np.abs(counts - counts.sum() / 10).max() < 5 * np.sqrt(counts.sum() * 0.09)  # 100 counts: five errors
+        assert np.abs(counts - counts.sum() / 10).max() < 5 * np.sqrt(
+            counts.sum() * 0.09
+        )  # 100 counts: five errors
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,9 @@ from saccade.tasks.random_sequences import RandomSequences
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly, and every size compiles anew."""
+    """Compiled without optimisation: random numbers compile slowly, and every size compiles
+    anew.
+    """
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
@@ -26,10 +28,17 @@ def drawn(task: RandomSequences, size: int, seed: int = 0) -> tuple[np.ndarray, 
 
 
 @settings(max_examples=3, deadline=None, derandomize=True)
-@given(positions=st.integers(1, 4), width=st.integers(1, 6), missing=st.integers(0, 5), outputs=st.integers(1, 3))
+@given(
+    positions=st.integers(1, 4),
+    width=st.integers(1, 6),
+    missing=st.integers(0, 5),
+    outputs=st.integers(1, 3),
+)
 def test_only_the_dimension_is_filled(positions, width, missing, outputs):
     dimension = max(1, width - missing)
-    task = RandomSequences(positions=positions, width=width, dimension=float(dimension), outputs=outputs)
+    task = RandomSequences(
+        positions=positions, width=width, dimension=float(dimension), outputs=outputs
+    )
     inputs, targets = drawn(task, 5)
     assert inputs.shape == (5, positions, width)
     assert targets.shape == (5, positions, outputs)
@@ -42,13 +51,17 @@ def test_a_vectors_length_has_the_variance_whatever_the_dimension():
     task = RandomSequences(positions=10, width=8, dimension=4.0, input_variance=9.0, target_std=0.5)
     inputs, targets = drawn(task, 400)
     filled = inputs[..., :4]
-    # A mean of n squares of N(0, s^2) has the standard error s^2 sqrt(2/n), a mean s / sqrt(n): four of each.
+    # A mean of n squares of N(0, s^2) has the standard error s^2 sqrt(2/n), a mean s / sqrt(n):
+    # four of each.
     for numbers, variance in ((filled, 9 / 4), (targets, 0.25)):
         assert abs(np.mean(numbers**2) - variance) < 4 * variance * np.sqrt(2 / numbers.size)
         assert abs(np.mean(numbers)) < 4 * np.sqrt(variance / numbers.size)
     assert np.mean(np.sum(filled**2, axis=-1)) == pytest.approx(9, rel=4 * np.sqrt(2 / filled.size))
-    # Inputs and targets are drawn apart: their correlation is 0 within four standard errors 1 / sqrt(n).
-    assert abs(np.corrcoef(filled[..., 0].reshape(-1), targets.reshape(-1))[0, 1]) < 4 / np.sqrt(targets.size)
+    # Inputs and targets are drawn apart: their correlation is 0 within four standard errors 1 /
+    # sqrt(n).
+    assert abs(np.corrcoef(filled[..., 0].reshape(-1), targets.reshape(-1))[0, 1]) < 4 / np.sqrt(
+        targets.size
+    )
 
 
 def test_a_swept_dimension_draws_what_that_dimension_alone_would():
@@ -56,12 +69,16 @@ def test_a_swept_dimension_draws_what_that_dimension_alone_would():
     swept = with_sweep(task, "dimension", (2.0, 6.0), "D")
 
     def member(choice: jax.Array) -> Any:
-        return map_swept(swept, lambda one: jnp.asarray(one.values)[choice]).sample(jax.random.key(3), 4)
+        return map_swept(swept, lambda one: jnp.asarray(one.values)[choice]).sample(
+            jax.random.key(3), 4
+        )
 
     together = in_a_hurry(jax.vmap(member))(jnp.arange(2))
     for place, dimension in enumerate((2.0, 6.0)):
         inputs, targets = drawn(RandomSequences(width=6, dimension=dimension), 4, seed=3)
-        np.testing.assert_allclose(together.inputs[place], inputs, rtol=1e-6)  # float32: a root of a traced number
+        np.testing.assert_allclose(
+            together.inputs[place], inputs, rtol=1e-6
+        )  # float32: a root of a traced number
         np.testing.assert_array_equal(together.targets[place], targets)
 
 
@@ -69,7 +86,10 @@ def test_a_swept_dimension_draws_what_that_dimension_alone_would():
     ("settings", "told"),
     [
         ({"positions": 0}, "positions: got 0, allowed: a whole number, at least 1"),
-        ({"width": 4, "dimension": 5.0}, "dimension: got 5.0, allowed: a whole number from 1 to the width, 4"),
+        (
+            {"width": 4, "dimension": 5.0},
+            "dimension: got 5.0, allowed: a whole number from 1 to the width, 4",
+        ),
         ({"dimension": 2.5}, "dimension: got 2.5, allowed: a whole number from 1 to the width, 16"),
         ({"dimension": 0.0}, "dimension: got 0.0"),
         ({"input_variance": 0.0}, "input_variance: got 0.0, allowed: a finite number above 0"),
@@ -83,5 +103,7 @@ def test_impossible_sequences_are_refused_by_name(settings, told):
 
 
 def test_every_value_of_a_sweep_is_checked():
-    with pytest.raises(ConfigError, match=r"^dimension: got 17.0, allowed: a whole number from 1 to the width, 16"):
+    with pytest.raises(
+        ConfigError, match=r"^dimension: got 17.0, allowed: a whole number from 1 to the width, 16"
+    ):
         with_sweep(RandomSequences(), "dimension", (4.0, 17.0))

@@ -1,4 +1,6 @@
-"""Documents about topics: which words they have, how long they are, and what masking shows of them."""
+"""Documents about topics: which words they have, how long they are, and what masking shows of
+them.
+"""
 
 import dataclasses
 import functools
@@ -20,16 +22,22 @@ PADDING, HIDDEN, START, END = range(4)
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly, and every size compiles anew."""
+    """Compiled without optimisation: random numbers compile slowly, and every size compiles
+    anew.
+    """
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
 
 @functools.cache
-def drawn(task: TopicDocuments, size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+def drawn(
+    task: TopicDocuments, size: int, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """Shown ids, true ids, what is selected, and where there are words."""
     batch = in_a_hurry(lambda key: task.sample(key, size))(jax.random.key(seed))
-    words, labels, selected = (np.asarray(part) for part in (batch.words, batch.labels, batch.selected))
+    words, labels, selected = (
+        np.asarray(part) for part in (batch.words, batch.labels, batch.selected)
+    )
     return words, labels, selected, None if batch.mask is None else np.asarray(batch.mask)
 
 
@@ -44,7 +52,7 @@ def assert_uniform(counts: np.ndarray) -> None:
     assert np.abs(counts - total * share).max() < 4 * np.sqrt(total * share * (1 - share))
 
 
-# -- topics and words -----------------------------------------------------------------------------------------------
+# -- topics and words ------------------------------------------------------------------------------
 
 
 @settings(max_examples=3, deadline=None, derandomize=True)
@@ -55,9 +63,13 @@ def assert_uniform(counts: np.ndarray) -> None:
     markers=st.booleans(),
     seed=st.integers(0, 2**31),
 )
-def test_a_document_has_words_of_its_topics_alone(topics, words_per_topic, per_document, markers, seed):
+def test_a_document_has_words_of_its_topics_alone(
+    topics, words_per_topic, per_document, markers, seed
+):
     per_document = min(per_document, topics)
-    task = TopicDocuments(topics, words_per_topic, per_document, shortest=60, longest=60, markers=markers)
+    task = TopicDocuments(
+        topics, words_per_topic, per_document, shortest=60, longest=60, markers=markers
+    )
     words, labels, selected, mask = drawn(task, 20, seed)
     assert mask is None, "every document is full"
     assert words.shape == labels.shape == selected.shape == (20, 60 + 2 * markers)
@@ -69,7 +81,9 @@ def test_a_document_has_words_of_its_topics_alone(topics, words_per_topic, per_d
     assert np.array_equal(topic, (inner - task.first_word) // words_per_topic)
     # A topic is missed by all 60 words with probability (1 - 1/5)^60 < 2e-6 at the most.
     assert all(len(set(one)) == per_document for one in topic)
-    assert np.array_equal(words[~selected], labels[~selected]), "what is not selected is shown as it is"
+    assert np.array_equal(words[~selected], labels[~selected]), (
+        "what is not selected is shown as it is"
+    )
 
 
 def test_every_set_of_topics_is_equally_likely_and_so_are_its_words():
@@ -85,7 +99,9 @@ def test_every_set_of_topics_is_equally_likely_and_so_are_its_words():
 
 
 def test_a_dirichlet_mixture_has_its_mean_and_its_second_moment():
-    """P(topic) = 1/T, and two words share their topic with probability T E s^2 = (alpha + 1) / (T alpha + 1); alpha is swept."""
+    """P(topic) = 1/T, and two words share their topic with probability T E s^2 = (alpha + 1) /
+    (T alpha + 1); alpha is swept.
+    """
     task = TopicDocuments(5, 2, mixture="dirichlet", topics_per_document=1, shortest=30, longest=30)
     swept = with_sweep(task, "concentration", (0.1, 2.0))
 
@@ -93,36 +109,67 @@ def test_a_dirichlet_mixture_has_its_mean_and_its_second_moment():
         filled = map_swept(swept, lambda one: jnp.asarray(one.values, jnp.float32)[choice])
         return filled.sample(jax.random.key(0), 1500).labels
 
-    for labels, concentration in zip(np.asarray(in_a_hurry(jax.vmap(member))(jnp.arange(2))), (0.1, 2.0), strict=True):
+    for labels, concentration in zip(
+        np.asarray(in_a_hurry(jax.vmap(member))(jnp.arange(2))), (0.1, 2.0), strict=True
+    ):
         topic = task.topic_of_id[labels]
         counts = np.stack([(topic == one).sum(axis=1) for one in range(5)], axis=1)
-        together = np.sum(counts * (counts - 1), axis=1) / (30 * 29)  # of two different words of a document: unbiased
+        together = np.sum(counts * (counts - 1), axis=1) / (
+            30 * 29
+        )  # of two different words of a document: unbiased
         expected = (concentration + 1) / (5 * concentration + 1)
         # Documents are independent: four standard errors of their mean.
         assert abs(together.mean() - expected) < 4 * together.std() / np.sqrt(len(together))
         shares = counts / 30
-        assert np.all(np.abs(shares.mean(axis=0) - 0.2) < 4 * shares.std(axis=0) / np.sqrt(len(shares)))
-        assert np.any([len(set(one)) > 1 for one in topic]), "topics_per_document does not limit a mixture"
+        assert np.all(
+            np.abs(shares.mean(axis=0) - 0.2) < 4 * shares.std(axis=0) / np.sqrt(len(shares))
+        )
+        assert np.any([len(set(one)) > 1 for one in topic]), (
+            "topics_per_document does not limit a mixture"
+        )
 
 
-# -- masking --------------------------------------------------------------------------------------------------------
+# -- masking ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("markers", "replacements"), [(False, "words"), (True, "words"), (True, "all")])
-def test_words_are_selected_kept_replaced_and_hidden_as_often_as_masking_says(markers, replacements):
+@pytest.mark.parametrize(
+    ("markers", "replacements"), [(False, "words"), (True, "words"), (True, "all")]
+)
+def test_words_are_selected_kept_replaced_and_hidden_as_often_as_masking_says(
+    markers, replacements
+):
     masking = Masking(selected=0.4, kept=0.2, replaced=0.3)
-    task = TopicDocuments(3, 2, 2, shortest=50, longest=50, masking=masking, markers=markers, replacements=replacements)
+    task = TopicDocuments(
+        3,
+        2,
+        2,
+        shortest=50,
+        longest=50,
+        masking=masking,
+        markers=markers,
+        replacements=replacements,
+    )
     words, labels, selected, _ = drawn(task, 600)
     real = labels >= task.first_word
     assert not np.any(selected & ~real), "markers are never guessed"
     assert real.sum() == 600 * 50
     assert_share(int(selected.sum()), int(real.sum()), 0.4)
     shown, true = words[selected], labels[selected]
-    ids = range(task.first_word, task.vocabulary_size) if replacements == "words" else range(task.vocabulary_size)
+    ids = (
+        range(task.first_word, task.vocabulary_size)
+        if replacements == "words"
+        else range(task.vocabulary_size)
+    )
     each = 0.3 / len(ids)  # a replaced word is any of these, the right one included
     assert_share(int(np.sum(shown == true)), shown.size, 0.2 + each)
-    assert_share(int(np.sum(shown == task.hidden_id)), shown.size, 0.5 + (each if task.hidden_id in ids else 0.0))
-    others = np.bincount(shown[(shown != true) & (shown != task.hidden_id)], minlength=task.vocabulary_size)
+    assert_share(
+        int(np.sum(shown == task.hidden_id)),
+        shown.size,
+        0.5 + (each if task.hidden_id in ids else 0.0),
+    )
+    others = np.bincount(
+        shown[(shown != true) & (shown != task.hidden_id)], minlength=task.vocabulary_size
+    )
     for one in range(task.vocabulary_size):
         if one == task.hidden_id:
             continue
@@ -137,7 +184,9 @@ def test_the_shares_of_what_is_shown():
     """a + rho + m = 1: right, random and hidden words, counted in a sample."""
     masking = Masking(selected=0.4, kept=0.2, replaced=0.3)
     shares = masking.shares
-    assert (shares.right, shares.random, shares.hidden) == pytest.approx((0.68, 0.12, 0.2), abs=1e-15)
+    assert (shares.right, shares.random, shares.hidden) == pytest.approx(
+        (0.68, 0.12, 0.2), abs=1e-15
+    )
     assert dataclasses.astuple(masking.shares_unselected) == (1.0, 0.0, 0.0)
     task = TopicDocuments(3, 2, 2, shortest=50, longest=50, masking=masking)
     words, labels, selected, _ = drawn(task, 600)
@@ -157,7 +206,9 @@ def test_masking_at_its_limits():
 
     limits = jnp.asarray([(1.0, 0.0, 0.0), (1.0, 1.0, 0.0), (0.5, 0.75, 0.25)]).T
     batch = in_a_hurry(jax.vmap(member))(*limits)
-    words, labels, selected = (np.asarray(part) for part in (batch.words, batch.labels, batch.selected))
+    words, labels, selected = (
+        np.asarray(part) for part in (batch.words, batch.labels, batch.selected)
+    )
     assert np.all(selected[:2])
     assert np.all(words[0] == 0)
     assert np.array_equal(words[1], labels[1])
@@ -166,18 +217,22 @@ def test_masking_at_its_limits():
     assert not np.all(selected[2])
 
 
-# -- lengths and markers --------------------------------------------------------------------------------------------
+# -- lengths and markers ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("markers", [False, True])
 def test_lengths_are_equally_likely_and_padding_is_masked(markers):
-    task = TopicDocuments(3, 2, 2, shortest=3, longest=7, masking=Masking(0.9, 0.1, 0.1), markers=markers)
+    task = TopicDocuments(
+        3, 2, 2, shortest=3, longest=7, masking=Masking(0.9, 0.1, 0.1), markers=markers
+    )
     words, labels, selected, mask = drawn(task, 800)
     assert mask is not None
     assert words.shape == (800, task.positions) == (800, 9 if markers else 7)
     length = mask.sum(axis=1) - 2 * markers
     assert_uniform(np.bincount(length - 3, minlength=5))
-    for shown, true, guessed, present, size in zip(words, labels, selected, mask, length, strict=True):
+    for shown, true, guessed, present, size in zip(
+        words, labels, selected, mask, length, strict=True
+    ):
         assert np.array_equal(present, np.arange(task.positions) < size + 2 * markers)
         inner = true[1 : 1 + size] if markers else true[:size]
         assert np.all(inner >= task.first_word)
@@ -191,7 +246,9 @@ def test_lengths_are_equally_likely_and_padding_is_masked(markers):
 
 
 def test_full_documents_with_markers_begin_and_end_with_one():
-    task = TopicDocuments(3, 2, 2, shortest=5, longest=5, masking=Masking(1.0, 0.0, 0.0), markers=True)
+    task = TopicDocuments(
+        3, 2, 2, shortest=5, longest=5, masking=Masking(1.0, 0.0, 0.0), markers=True
+    )
     words, labels, selected, mask = drawn(task, 10)
     assert mask is None
     assert task.hidden_id == HIDDEN
@@ -202,16 +259,33 @@ def test_full_documents_with_markers_begin_and_end_with_one():
 
 def test_ids_that_are_no_words_have_no_topic():
     assert TopicDocuments(2, 3, 1).topic_of_id.tolist() == [-1, 0, 0, 0, 1, 1, 1]
-    assert TopicDocuments(2, 3, 1, markers=True).topic_of_id.tolist() == [-1, -1, -1, -1, 0, 0, 0, 1, 1, 1]
+    assert TopicDocuments(2, 3, 1, markers=True).topic_of_id.tolist() == [
+        -1,
+        -1,
+        -1,
+        -1,
+        0,
+        0,
+        0,
+        1,
+        1,
+        1,
+    ]
 
 
-# -- sweeps ---------------------------------------------------------------------------------------------------------
+# -- sweeps ----------------------------------------------------------------------------------------
 
 
 def test_swept_masking_draws_what_its_values_alone_would():
-    """As the lab does it: traced values, one a member. The same key then gives the same documents, bit for bit."""
+    """As the lab does it: traced values, one a member. The same key then gives the same
+    documents, bit for bit.
+    """
     swept = TopicDocuments(3, 2, 2, shortest=12, longest=12, masking=Masking(0.5, 0.1, 0.1))
-    for field, values in {"selected": (0.2, 0.8), "kept": (0.0, 0.6), "replaced": (0.1, 0.4)}.items():
+    for field, values in {
+        "selected": (0.2, 0.8),
+        "kept": (0.0, 0.6),
+        "replaced": (0.1, 0.4),
+    }.items():
         swept = with_sweep(swept, f"masking.{field}", values)
     key = jax.random.key(5)
 
@@ -222,7 +296,9 @@ def test_swept_masking_draws_what_its_values_alone_would():
     together = in_a_hurry(jax.vmap(member))(jnp.arange(2))
     for place in range(2):
         chosen = map_swept(swept, lambda one, place=place: one.values[place])
-        for name, expected in zip(("words", "labels", "selected"), drawn(chosen, 30, 5)[:3], strict=True):
+        for name, expected in zip(
+            ("words", "labels", "selected"), drawn(chosen, 30, 5)[:3], strict=True
+        ):
             assert np.array_equal(getattr(together, name)[place], expected), name
     assert not np.array_equal(together.words[0], together.words[1])
 
@@ -235,7 +311,7 @@ def test_shares_follow_a_sweep_of_masking():
     np.testing.assert_allclose(hidden, [0.08, 0.4], atol=1e-15)
 
 
-# -- refusals -------------------------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -243,8 +319,14 @@ def test_shares_follow_a_sweep_of_masking():
     [
         ({"topics": 1}, "topics: got 1, allowed: a whole number, at least 2"),
         ({"words_per_topic": 0}, "words_per_topic: got 0, allowed: a whole number, at least 1"),
-        ({"topics": 3, "topics_per_document": 4}, "topics_per_document: got 4, allowed: at most the 3 topics"),
-        ({"topics_per_document": 0}, "topics_per_document: got 0, allowed: a whole number, at least 1"),
+        (
+            {"topics": 3, "topics_per_document": 4},
+            "topics_per_document: got 4, allowed: at most the 3 topics",
+        ),
+        (
+            {"topics_per_document": 0},
+            "topics_per_document: got 0, allowed: a whole number, at least 1",
+        ),
         ({"mixture": "uniform"}, "mixture: got 'uniform', allowed: distinct, dirichlet"),
         ({"replacements": "none"}, "replacements: got 'none', allowed: words, all"),
         ({"concentration": 0.0}, "concentration: got 0.0, allowed: a finite number above 0"),
@@ -265,8 +347,14 @@ def test_impossible_documents_are_refused_by_name(settings, told):
         ({"selected": 1.5}, "selected: got 1.5, allowed: above 0 and at most 1"),
         ({"kept": -0.1}, "kept: got -0.1, allowed: from 0 to 1"),
         ({"replaced": float("nan")}, "replaced: got nan, allowed: from 0 to 1"),
-        ({"kept": 0.7, "replaced": 0.4}, r"kept \+ replaced: got 0.7 \+ 0.4, allowed: at most 1 together"),
-        ({"kept": Swept.over("kept", [0.1, 0.7]), "replaced": 0.4}, r"kept \+ replaced: got 0.7 \+ 0.4"),
+        (
+            {"kept": 0.7, "replaced": 0.4},
+            r"kept \+ replaced: got 0.7 \+ 0.4, allowed: at most 1 together",
+        ),
+        (
+            {"kept": Swept.over("kept", [0.1, 0.7]), "replaced": 0.4},
+            r"kept \+ replaced: got 0.7 \+ 0.4",
+        ),
     ],
 )
 def test_impossible_masking_is_refused_by_name(settings, told):

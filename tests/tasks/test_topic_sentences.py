@@ -14,7 +14,9 @@ from saccade.tasks.topic_sentences import TopicSentences
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly, and every size compiles anew."""
+    """Compiled without optimisation: random numbers compile slowly, and every size compiles
+    anew.
+    """
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
@@ -66,7 +68,9 @@ def test_fillers_are_drawn_with_replacement_and_independently_of_the_topic():
     task = TopicSentences(topics=2, words_per_topic=1, filler_size=2, dictionary_size=4)
     words, labels = drawn(task, 4000)
     repeated = int(np.sum(words[:, 1] == words[:, 2]))
-    assert abs(repeated - 1000) < 4 * np.sqrt(4000 * 0.25 * 0.75)  # four standard errors of a binomial
+    assert abs(repeated - 1000) < 4 * np.sqrt(
+        4000 * 0.25 * 0.75
+    )  # four standard errors of a binomial
     assert_uniform(np.bincount(4 * labels + words[:, 1] - 2, minlength=8))
 
 
@@ -76,7 +80,9 @@ def test_leaks_put_topic_words_among_the_fillers(leak):
     words, labels = drawn(task, 1000)
     assert np.array_equal(words[:, 0] // 2, labels), "the first word tells the topic, leak or not"
     leaked = words[:, 1:] < 4
-    assert abs(leaked.sum() - leak * leaked.size) <= 4 * np.sqrt(leaked.size * leak * (1 - leak))  # standard errors
+    assert abs(leaked.sum() - leak * leaked.size) <= 4 * np.sqrt(
+        leaked.size * leak * (1 - leak)
+    )  # standard errors
     if leak:
         assert_uniform(np.bincount(words[:, 1:][leaked], minlength=4))
 
@@ -93,10 +99,17 @@ def test_a_leak_of_zero_changes_no_sentence():
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("topics", 1), ("words_per_topic", 0), ("filler_size", 0), ("dictionary_size", 0), ("train_size", 0), ("test_size", -1),
-        ("leak", -0.1), ("leak", 1.1), ("leak", float("nan")),
+        ("topics", 1),
+        ("words_per_topic", 0),
+        ("filler_size", 0),
+        ("dictionary_size", 0),
+        ("train_size", 0),
+        ("test_size", -1),
+        ("leak", -0.1),
+        ("leak", 1.1),
+        ("leak", float("nan")),
     ],
-)  # fmt: skip
+)
 def test_impossible_sizes_are_refused_by_name(field, value):
     with pytest.raises(ConfigError, match=rf"^{field}: got {value!r}, allowed: "):
         TopicSentences(**{field: value})

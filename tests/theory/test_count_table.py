@@ -34,21 +34,41 @@ def counted_by_hand(source, target, source_mask, target_mask, vocabulary_size, w
     """The definition, position by position."""
     table = np.zeros((vocabulary_size, vocabulary_size))
     for x, y, x_there, y_there in zip(source, target, source_mask, target_mask, strict=True):
-        words = [word for word, there in zip(x, x_there, strict=True) if there and not (without_end and word == END)]
-        outputs = [word for word, there in zip(y, y_there, strict=True) if there and not (without_end and word == END)]
+        words = [
+            word
+            for word, there in zip(x, x_there, strict=True)
+            if there and not (without_end and word == END)
+        ]
+        outputs = [
+            word
+            for word, there in zip(y, y_there, strict=True)
+            if there and not (without_end and word == END)
+        ]
         for word, output in itertools.product(words, outputs):
             table[word, output] += 1 / len(words)
     return table
 
 
-def random_corpus(pairs: int, vocabulary_size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Words that repeat, ragged masks with holes, garbage where they hide, one sentence without words."""
+def random_corpus(
+    pairs: int, vocabulary_size: int, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Words that repeat, ragged masks with holes, garbage where they hide, one sentence without
+    words.
+    """
     generator = np.random.default_rng(seed)
     source = generator.integers(0, vocabulary_size, (pairs, 6))
     target = generator.integers(0, vocabulary_size, (pairs, 4))
-    source_mask, target_mask = generator.random(source.shape) < 0.7, generator.random(target.shape) < 0.7
+    source_mask, target_mask = (
+        generator.random(source.shape) < 0.7,
+        generator.random(target.shape) < 0.7,
+    )
     source_mask[0] = False
-    return np.where(source_mask, source, -5), np.where(target_mask, target, 99), source_mask, target_mask
+    return (
+        np.where(source_mask, source, -5),
+        np.where(target_mask, target, 99),
+        source_mask,
+        target_mask,
+    )
 
 
 @pytest.mark.parametrize("without_end", [False, True])
@@ -57,7 +77,9 @@ def test_the_table_is_its_definition(without_end, block, monkeypatch):
     monkeypatch.setattr(theory, "BLOCK", block)
     corpus = random_corpus(30, 5)
     table = count_table(*corpus, 5, without_end=without_end)
-    np.testing.assert_allclose(table, counted_by_hand(*corpus, 5, without_end), rtol=1e-12)  # sums in another order
+    np.testing.assert_allclose(
+        table, counted_by_hand(*corpus, 5, without_end), rtol=1e-12
+    )  # sums in another order
     assert table.sum() > 0
     assert (table[END].sum() == table[:, END].sum() == 0) == without_end
 
@@ -89,12 +111,21 @@ def every_sequence(task: Copying) -> np.ndarray:
 
 
 EXACT = [
-    Copying(1, 1.0), Copying(1, 1.0, groups=3), Copying(1, 4.0, groups=2), Copying(2, 2.0), Copying(3, 4.0, largest=5, groups=2),
-    Copying(3, 5.0), Copying(4, 4.0), Copying(3, 3.0, groups=2), Copying(3, 4.0, order="permuted", permutation=5),
-]  # fmt: skip
+    Copying(1, 1.0),
+    Copying(1, 1.0, groups=3),
+    Copying(1, 4.0, groups=2),
+    Copying(2, 2.0),
+    Copying(3, 4.0, largest=5, groups=2),
+    Copying(3, 5.0),
+    Copying(4, 4.0),
+    Copying(3, 3.0, groups=2),
+    Copying(3, 4.0, order="permuted", permutation=5),
+]
 
 
-@pytest.mark.parametrize("task", EXACT, ids=lambda task: f"{task.length}of{task.words:g}x{task.groups}{task.order}")
+@pytest.mark.parametrize(
+    "task", EXACT, ids=lambda task: f"{task.length}of{task.words:g}x{task.groups}{task.order}"
+)
 def test_the_expected_table_is_the_mean_over_all_sequences(task):
     sequences = every_sequence(task)
     there = np.ones(sequences.shape, bool)
@@ -104,25 +135,41 @@ def test_the_expected_table_is_the_mean_over_all_sequences(task):
     np.testing.assert_allclose(table / len(sequences), expected, rtol=1e-12, atol=0)
     # Every word of a sequence is a target word once: k words a pair.
     assert expected.sum() == pytest.approx(task.length, rel=1e-12)
-    # The end, if it counts, shrinks the entries of words by k / (k + 1), and leaves their ratio alone.
-    whole = count_table(sequences, targets, there, there, task.vocabulary_size)[FIRST_WORD:, FIRST_WORD:] / len(sequences)
+    # The end, if it counts, shrinks the entries of words by k / (k + 1), and leaves their ratio
+    # alone.
+    whole = count_table(sequences, targets, there, there, task.vocabulary_size)[
+        FIRST_WORD:, FIRST_WORD:
+    ] / len(sequences)
     shrunk = task.length / (task.length + 1)
-    np.testing.assert_allclose(whole, shrunk * expected[FIRST_WORD:, FIRST_WORD:], rtol=1e-12, atol=0)
+    np.testing.assert_allclose(
+        whole, shrunk * expected[FIRST_WORD:, FIRST_WORD:], rtol=1e-12, atol=0
+    )
     # The ratio, where a set has two words that are ever together.
     if task.length > 1:
-        assert expected[FIRST_WORD, FIRST_WORD] / expected[FIRST_WORD, FIRST_WORD + 1] == pytest.approx(diagonal_ratio(task))
+        assert expected[FIRST_WORD, FIRST_WORD] / expected[
+            FIRST_WORD, FIRST_WORD + 1
+        ] == pytest.approx(diagonal_ratio(task))
 
 
 def test_the_sampled_table_of_forty_of_sixty():
     task, size = Copying(40, 60.0, groups=2), 5000
     pairs = in_a_hurry(lambda key: task.sample(key, size))(jax.random.key(0))
     table = count_table(
-        pairs.source, pairs.target, pairs.source_mask, pairs.target_mask, task.vocabulary_size, without_end=True
-    )  # fmt: skip
+        pairs.source,
+        pairs.target,
+        pairs.source_mask,
+        pairs.target_mask,
+        task.vocabulary_size,
+        without_end=True,
+    )
     expected = expected_count_table(task)
-    chance = expected * task.length  # an entry is 1 / k times the number of sequences that hold both words
+    chance = (
+        expected * task.length
+    )  # an entry is 1 / k times the number of sequences that hold both words
     error = np.sqrt(chance * (1 - chance) / size) / task.length
-    assert np.all(np.abs(table / size - expected) <= 5 * error), "five standard errors of a binomial, for 7200 entries"
+    assert np.all(np.abs(table / size - expected) <= 5 * error), (
+        "five standard errors of a binomial, for 7200 entries"
+    )
     assert expected[FIRST_WORD, FIRST_WORD + 60] == 0, "across sets"
 
 
@@ -138,7 +185,9 @@ PAIRS, IDS, OUTPUTS = 12, 7, 5
 
 
 def proxy_corpus() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Word counts of source sentences of several lengths, those of their targets, and their count table."""
+    """Word counts of source sentences of several lengths, those of their targets, and their
+    count table.
+    """
     generator = np.random.default_rng(3)
     has, gives = generator.integers(0, 3, (PAIRS, IDS)), generator.integers(0, 3, (PAIRS, OUTPUTS))
     has[:, 0] += 1  # no empty sentence
@@ -147,11 +196,15 @@ def proxy_corpus() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @jax.jit
 def started(embedding: Any, output: Any, has: Any, gives: Any) -> tuple[Any, Any]:
-    """First derivatives of the proxy's logits and probabilities under gradient flow, by differentiation."""
+    """First derivatives of the proxy's logits and probabilities under gradient flow, by
+    differentiation.
+    """
 
     def loss(parameters: Any) -> Any:
         e, W = parameters
-        return -jnp.sum(gives * jax.nn.log_softmax((has / has.sum(axis=1, keepdims=True)) @ e @ W.T))
+        return -jnp.sum(
+            gives * jax.nn.log_softmax((has / has.sum(axis=1, keepdims=True)) @ e @ W.T)
+        )
 
     def logits(parameters: Any) -> Any:
         return parameters[0] @ parameters[1].T
@@ -163,23 +216,31 @@ def started(embedding: Any, output: Any, has: Any, gives: Any) -> tuple[Any, Any
 
 
 def proxy_errors(width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Measured less predicted, relative to the largest prediction: of logits and of probabilities."""
+    """Measured less predicted, relative to the largest prediction: of logits and of
+    probabilities.
+    """
     has, gives, counts = proxy_corpus()
     generator = np.random.default_rng(seed)
-    e, W = (generator.normal(size=(words, width)).astype(np.float32) / np.sqrt(width) for words in (IDS, OUTPUTS))
+    e, W = (
+        generator.normal(size=(words, width)).astype(np.float32) / np.sqrt(width)
+        for words in (IDS, OUTPUTS)
+    )
     measured = started(e, W, has.astype(np.float32), gives.astype(np.float32))
     predicted = initial_logit_derivative(counts), initial_probability_derivative(counts)
     logits, chances = (
-        (np.asarray(found) - told) / np.abs(told).max() for found, told in zip(measured, predicted, strict=True)
-    )  # fmt: skip
+        (np.asarray(found) - told) / np.abs(told).max()
+        for found, told in zip(measured, predicted, strict=True)
+    )
     return logits, chances
 
 
 def test_the_proxy_starts_as_predicted_the_better_the_wider_it_is():
-    narrow, wide = (np.asarray([proxy_errors(width, seed) for seed in range(6)]) for width in (100, 10_000))
+    narrow, wide = (
+        np.asarray([proxy_errors(width, seed) for seed in range(6)]) for width in (100, 10_000)
+    )
     assert np.abs(wide).max() < 0.05  # the specification's bound for d = 1e4
-    # Errors fall like d^(-1/2). Of 6 x 35 entries, in 6 independent draws, the root mean square is known to about
-    # 1 / sqrt(2 x 6 x 7) = 11 %: a ratio to 16 %, of which three make a half.
+    # Errors fall like d^(-1/2). Of 6 x 35 entries, in 6 independent draws, the root mean square is
+    # known to about 1 / sqrt(2 x 6 x 7) = 11 %: a ratio to 16 %, of which three make a half.
     falls = np.sqrt((narrow**2).mean(axis=(0, 2, 3)) / (wide**2).mean(axis=(0, 2, 3)))
     np.testing.assert_allclose(falls, 10, rtol=0.5)
 
@@ -190,7 +251,9 @@ def test_a_probability_starts_slower_than_a_logit_by_the_number_of_outputs():
     logit, chance = initial_logit_derivative(counts), initial_probability_derivative(counts)
     np.testing.assert_allclose(logit, OUTPUTS * chance, rtol=1e-12)
     generator = np.random.default_rng(0)
-    e, W = (generator.normal(size=(words, 10_000)).astype(np.float32) / 100 for words in (IDS, OUTPUTS))
+    e, W = (
+        generator.normal(size=(words, 10_000)).astype(np.float32) / 100 for words in (IDS, OUTPUTS)
+    )
     _, measured = started(e, W, has.astype(np.float32), gives.astype(np.float32))
     slope = float(np.sum(np.asarray(measured) * logit) / np.sum(logit**2))
     assert slope == pytest.approx(1 / OUTPUTS, rel=0.05)
@@ -202,10 +265,14 @@ def test_derivatives_sum_to_zero_and_ignore_what_all_outputs_share(words, output
     counts = np.random.default_rng(seed).random((words, outputs))
     derivative = initial_logit_derivative(counts)
     np.testing.assert_allclose(derivative.sum(axis=1), 0, atol=1e-12)
-    np.testing.assert_allclose(initial_logit_derivative(counts + counts[:, :1]), derivative, atol=1e-12)
+    np.testing.assert_allclose(
+        initial_logit_derivative(counts + counts[:, :1]), derivative, atol=1e-12
+    )
 
 
 def test_permutations_give_no_word_a_reason_to_prefer_its_copy():
     derivative = initial_logit_derivative(expected_count_table(Copying(40, 40.0, groups=2)))
     assert np.ptp(derivative[FIRST_WORD, FIRST_WORD : FIRST_WORD + 40]) == 0
-    assert derivative[FIRST_WORD, FIRST_WORD] > derivative[FIRST_WORD, FIRST_WORD + 40], "but its set is learned"
+    assert derivative[FIRST_WORD, FIRST_WORD] > derivative[FIRST_WORD, FIRST_WORD + 40], (
+        "but its set is learned"
+    )

@@ -1,4 +1,6 @@
-"""IBM Model 1 against nltk, against a plain loop, and against the count table that its first iteration is."""
+"""IBM Model 1 against nltk, against a plain loop, and against the count table that its first
+iteration is.
+"""
 
 import itertools
 from typing import Any
@@ -15,7 +17,13 @@ from saccade.core.interfaces import END, FIRST_WORD, SentencePairs
 from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.theory import ibm_model_1 as theory
 from saccade.theory.count_table import count_table
-from saccade.theory.ibm_model_1 import alignment, expected_counts, first_table, train, translation_scores
+from saccade.theory.ibm_model_1 import (
+    alignment,
+    expected_counts,
+    first_table,
+    train,
+    translation_scores,
+)
 
 Sentences = list[tuple[list[int], list[int]]]
 
@@ -27,7 +35,9 @@ def in_a_hurry(function: Any) -> Any:
 
 
 def padded(sentences: Sentences, padding: int = END, extra: int = 0) -> SentencePairs:
-    """The sentences as arrays, with padding behind the shorter ones and `extra` places behind all."""
+    """The sentences as arrays, with padding behind the shorter ones and `extra` places behind
+    all.
+    """
     arrays = []
     for side in (0, 1):
         size = max(len(pair[side]) for pair in sentences) + extra
@@ -43,7 +53,7 @@ def padded(sentences: Sentences, padding: int = END, extra: int = 0) -> Sentence
 def arrays_of(pairs: SentencePairs) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     source, target, source_mask, target_mask = map(
         np.asarray, (pairs.source, pairs.target, pairs.source_mask, pairs.target_mask)
-    )  # fmt: skip
+    )
     return source, target, source_mask, target_mask
 
 
@@ -73,7 +83,9 @@ def loop(sentences: Sentences, size: int, iterations: int) -> np.ndarray:
 
 
 def reference_table(sentences: Sentences, size: int, iterations: int) -> np.ndarray:
-    """nltk's table, NULL last. It leaves words that never occur together at the start's value, where the shares are 0."""
+    """nltk's table, NULL last. It leaves words that never occur together at the start's value,
+    where the shares are 0.
+    """
     model = Reference([AlignedSent(outputs, words) for words, outputs in sentences], iterations)
     table = np.zeros((size + 1, size))
     table[sorted(set(range(size)) - {word for words, _ in sentences for word in words})] = 1 / size
@@ -86,7 +98,9 @@ def reference_table(sentences: Sentences, size: int, iterations: int) -> np.ndar
 @pytest.mark.parametrize("iterations", [1, 2, 8])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_table_is_that_of_nltk(seed, iterations):
-    """Target words do not repeat within a sentence: nltk counts those that do as if they stood there once."""
+    """Target words do not repeat within a sentence: nltk counts those that do as if they stood
+    there once.
+    """
     sentences = random_sentences(seed, repeating=False)
     found = train(padded(sentences), 6, iterations, null=True).table
     # nltk keeps all probabilities above 1e-12, and no other difference is left.
@@ -94,14 +108,25 @@ def test_the_table_is_that_of_nltk(seed, iterations):
 
 
 def test_the_numbers_that_nltk_documents():
-    german = "klein ist das haus, das haus ist ja groß, das buch ist ja klein, das haus, das buch, ein buch"
+    german = (
+        "klein ist das haus, das haus ist ja groß, das buch ist ja klein, das haus, das buch, ein"
+        " buch"
+    )
     english = "the house is small, the house is big, the book is small, the house, the book, a book"
     corpora = [[sentence.split() for sentence in text.split(", ")] for text in (english, german)]
     words = sorted({word for corpus in corpora for sentence in corpus for word in sentence})
     number = {word: place for place, word in enumerate(words)}
-    sentences = [([number[word] for word in x], [number[word] for word in y]) for x, y in zip(*corpora, strict=True)]
+    sentences = [
+        ([number[word] for word in x], [number[word] for word in y])
+        for x, y in zip(*corpora, strict=True)
+    ]
     table = train(padded(sentences), len(words), 5, null=True).table
-    told = [("book", "buch", 0.889), ("book", "das", 0.062), (None, "buch", 0.113), (None, "ja", 0.073)]
+    told = [
+        ("book", "buch", 0.889),
+        ("book", "das", 0.062),
+        (None, "buch", 0.113),
+        (None, "ja", 0.073),
+    ]
     for source, target, chance in told:
         row = len(words) if source is None else number[source]
         assert round(table[row, number[target]], 3) == chance
@@ -113,23 +138,36 @@ def test_the_table_is_that_of_a_plain_loop_if_words_repeat(iterations, block, mo
     monkeypatch.setattr(theory, "BLOCK", block)
     sentences = random_sentences(7, repeating=True)
     assert any(len(set(outputs)) < len(outputs) for _, outputs in sentences)
-    np.testing.assert_allclose(train(padded(sentences), 6, iterations).table, loop(sentences, 6, iterations), rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(
+        train(padded(sentences), 6, iterations).table,
+        loop(sentences, 6, iterations),
+        rtol=1e-9,
+        atol=1e-15,
+    )
 
 
 def test_the_first_iteration_gives_the_count_table_by_rows():
     pairs = padded(random_sentences(5, repeating=True))
     counts = count_table(*arrays_of(pairs), 8)
-    np.testing.assert_allclose(expected_counts(np.full((8, 8), 1 / 8), pairs)[0], counts, rtol=1e-12)
+    np.testing.assert_allclose(
+        expected_counts(np.full((8, 8), 1 / 8), pairs)[0], counts, rtol=1e-12
+    )
     np.testing.assert_allclose(train(pairs, 8, 1).table, first_table(counts), rtol=1e-12)
-    assert not np.allclose(train(pairs, 8, 2).table, first_table(counts), atol=1e-3), "the second iteration goes on"
-    assert np.all(train(pairs, 8, 3).table[7] == 1 / 8), "a word that never occurs keeps the uniform row"
+    assert not np.allclose(train(pairs, 8, 2).table, first_table(counts), atol=1e-3), (
+        "the second iteration goes on"
+    )
+    assert np.all(train(pairs, 8, 3).table[7] == 1 / 8), (
+        "a word that never occurs keeps the uniform row"
+    )
 
 
 @pytest.mark.parametrize("null", [False, True])
 def test_every_iteration_raises_the_likelihood(null):
     pairs = padded(random_sentences(2, repeating=True))
     model = train(pairs, 6, 12, null)
-    assert model.log_likelihoods[0] == pytest.approx(-np.log(6) * int(pairs.target_mask.sum())), "the uniform table's"
+    assert model.log_likelihoods[0] == pytest.approx(-np.log(6) * int(pairs.target_mask.sum())), (
+        "the uniform table's"
+    )
     assert np.all(np.diff(model.log_likelihoods) > 0)
     assert expected_counts(model.table, pairs, null)[1] > model.log_likelihoods[-1]
     np.testing.assert_allclose(model.table.sum(axis=1), 1, rtol=1e-12)
@@ -159,7 +197,9 @@ def test_alpha_and_beta_are_equations_18_and_19():
     sentences: Sentences = [([2, 3, 2], [1, 0]), ([3], [2])]
     pairs = padded(sentences)
     table = first_table(np.random.default_rng(0).random((4, 4)))
-    scores, weights = (function(table, *arrays_of(pairs)) for function in (translation_scores, alignment))
+    scores, weights = (
+        function(table, *arrays_of(pairs)) for function in (translation_scores, alignment)
+    )
     beta = np.asarray([[table[word, output] for word in (2, 3, 2)] for output in (1, 0)])
     np.testing.assert_array_equal(scores[0], beta)
     np.testing.assert_allclose(weights[0], beta / beta.sum(axis=1, keepdims=True), rtol=1e-12)
@@ -204,7 +244,8 @@ def test_a_lexicon_is_found():
     table = train(pairs, task.vocabulary_size, 20).table
     assert np.array_equal(table[FIRST_WORD : FIRST_WORD + 20].argmax(axis=1), task.translations)
     weights = alignment(table, *arrays_of(pairs))
-    # A word that stands twice in a sentence shares its translations, so positions are compared by their words.
+    # A word that stands twice in a sentence shares its translations, so positions are compared by
+    # their words.
     guessed = np.take_along_axis(np.asarray(pairs.source), weights.argmax(axis=2), axis=1)
     right = np.take_along_axis(np.asarray(pairs.source), np.asarray(pairs.aligned), axis=1)
     assert np.mean((guessed == right)[np.asarray(pairs.target_mask)]) > 0.99

@@ -1,4 +1,6 @@
-"""Where softmax gives queries no gradient and the Gaussian kernel does, and where it is the other way round."""
+"""Where softmax gives queries no gradient and the Gaussian kernel does, and where it is the
+other way round.
+"""
 
 import functools
 from typing import Any
@@ -17,26 +19,36 @@ from saccade.theory.kernel_blindness import KernelBlindness
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs a few times."""
+    """Compiled without optimisation: quicker than one operation at a time, for what runs a few
+    times.
+    """
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
 
 @functools.cache
 def parts(kernel: str) -> tuple[AttentionRegression, Sequences, Any]:
-    """A model, data, and the gradient of the queries as a function of the scales of keys and queries."""
+    """A model, data, and the gradient of the queries as a function of the scales of keys and
+    queries.
+    """
     random = np.random.default_rng(8)
     weights = [random.normal(size=(2, 4, 3)) / 2 for _ in range(3)]
     with jax.enable_x64(True):
-        batch = Sequences(jnp.asarray(random.normal(size=(2, 3, 4))), jnp.asarray(random.normal(size=(2, 3, 1))))
+        batch = Sequences(
+            jnp.asarray(random.normal(size=(2, 3, 4))), jnp.asarray(random.normal(size=(2, 3, 1)))
+        )
         numbers = [jnp.asarray(one) for one in (*weights, 2 * random.normal(size=(2, 3, 1)))]
         model = AttentionRegression(*numbers, kernel=KERNELS[kernel], frozen=())
 
     def scaled(keys: Any, queries: Any) -> AttentionRegression:
-        return eqx.tree_at(lambda one: (one.keys, one.queries), model, (keys * model.keys, queries * model.queries))
+        return eqx.tree_at(
+            lambda one: (one.keys, one.queries), model, (keys * model.keys, queries * model.queries)
+        )
 
     def loss(queries: Any, keys: Any) -> Any:
-        return half_squared_error(eqx.tree_at(lambda one: one.queries, scaled(keys, 1.0), queries), batch)
+        return half_squared_error(
+            eqx.tree_at(lambda one: one.queries, scaled(keys, 1.0), queries), batch
+        )
 
     @in_a_hurry
     def gradient(keys: Any, queries: Any) -> Any:
@@ -49,11 +61,15 @@ def parts(kernel: str) -> tuple[AttentionRegression, Sequences, Any]:
 def slope(kernel: str, keys: float, queries: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """Gradient of the queries, and attention."""
     with jax.enable_x64(True):
-        return tuple(np.asarray(one) for one in parts(kernel)[2](jnp.asarray(keys), jnp.asarray(queries)))  # pyright: ignore[reportReturnType]
+        return tuple(
+            np.asarray(one) for one in parts(kernel)[2](jnp.asarray(keys), jnp.asarray(queries))
+        )  # pyright: ignore[reportReturnType]
 
 
 @pytest.mark.parametrize("queries", [0.3, 1.0, 20.0])
-def test_without_keys_softmax_gives_the_queries_exactly_no_gradient_and_the_gaussian_kernel_does(queries):
+def test_without_keys_softmax_gives_the_queries_exactly_no_gradient_and_the_gaussian_kernel_does(
+    queries,
+):
     blind, uniform = slope("softmax", 0.0, queries)
     assert np.all(blind == 0)
     np.testing.assert_allclose(uniform, 1 / 3, rtol=1e-15)
@@ -61,16 +77,22 @@ def test_without_keys_softmax_gives_the_queries_exactly_no_gradient_and_the_gaus
         seen, attention = slope("gaussian", 0.0, queries)
         assert np.linalg.norm(seen) > 1e-2
         model, batch, _ = parts("gaussian")
-        vectors = np.einsum("snf,hfk->shnk", np.asarray(batch.inputs), queries * np.asarray(model.queries))
+        vectors = np.einsum(
+            "snf,hfk->shnk", np.asarray(batch.inputs), queries * np.asarray(model.queries)
+        )
         expected = np.exp(-np.sum(vectors**2, axis=-1) / (2 * np.sqrt(3)))
-        np.testing.assert_allclose(attention, np.repeat(expected[..., None], 3, axis=-1), rtol=1e-12)
+        np.testing.assert_allclose(
+            attention, np.repeat(expected[..., None], 3, axis=-1), rtol=1e-12
+        )
 
 
 def test_softmaxs_gradient_is_proportional_to_the_scale_of_the_keys():
     scales = (1e-5, 1e-4, 1e-3)
     norms = [np.linalg.norm(slope("softmax", scale)[0]) for scale in scales]
     slopes = np.diff(np.log(norms)) / np.diff(np.log(scales))
-    np.testing.assert_allclose(slopes, 1, atol=0.01)  # the next order is the scale itself, times a number of size 1
+    np.testing.assert_allclose(
+        slopes, 1, atol=0.01
+    )  # the next order is the scale itself, times a number of size 1
     gaussian = [np.linalg.norm(slope("gaussian", scale)[0]) for scale in scales]
     np.testing.assert_allclose(gaussian, gaussian[0], rtol=0.01)
 
@@ -83,7 +105,9 @@ def test_far_away_the_gaussian_kernel_is_blind_and_softmax_is_not():
 
 def test_the_prediction_is_a_line_through_the_largest_scale_below_one():
     scales = [0.0, 0.1, 0.5, 1.0]
-    measured = np.array([[7.0, 7.0, 10.0, 3.0], [7.0, 7.0, 4.0, 3.0]])[:, :, None, None] * np.ones((1, 1, 3, 2))
+    measured = np.array([[7.0, 7.0, 10.0, 3.0], [7.0, 7.0, 4.0, 3.0]])[:, :, None, None] * np.ones(
+        (1, 1, 3, 2)
+    )
     trajectory = xr.Dataset(
         {"gradient_norm": (("seed", "key_scale", "step", "part"), measured)},
         {"seed": [0, 1], "key_scale": scales, "step": [0, 1, 2], "part": ["queries", "keys"]},
@@ -91,4 +115,6 @@ def test_the_prediction_is_a_line_through_the_largest_scale_below_one():
     predicted = KernelBlindness().predict(None, None, trajectory)["gradient_norm"]
     assert set(predicted.dims) == {"seed", "key_scale", "part"}
     for place, anchor in enumerate((10.0, 4.0)):
-        np.testing.assert_allclose(predicted.sel(seed=place, part="queries"), anchor * np.asarray(scales) / 0.5, rtol=1e-14)
+        np.testing.assert_allclose(
+            predicted.sel(seed=place, part="queries"), anchor * np.asarray(scales) / 0.5, rtol=1e-14
+        )

@@ -5,7 +5,12 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import brentq
 
-from saccade.theory.lexicon_then_attention import attention_score, half_rise_times, lexical_advantage, lexical_scores
+from saccade.theory.lexicon_then_attention import (
+    attention_score,
+    half_rise_times,
+    lexical_advantage,
+    lexical_scores,
+)
 
 STARTS = [(0.0, 0.0, 0.5), (0.3, -0.4, 0.2), (-1.0, 0.5, -0.7), (2.0, 2.0, 0.0), (0.0, 1.0, 0.0)]
 TIMES = np.linspace(0, 2, 21)
@@ -20,7 +25,9 @@ def test_the_closed_form_solves_its_equation(start):
     solved = solve_ivp(flow, (0, 2), start, t_eval=TIMES, rtol=1e-11, atol=1e-12).y
     b0, b1 = lexical_scores(TIMES, *start)
     found = np.stack(np.broadcast_arrays(b0, b1, attention_score(TIMES, *start)))
-    np.testing.assert_allclose(found, solved, rtol=1e-8, atol=1e-9)  # the solver's error over two units of time
+    np.testing.assert_allclose(
+        found, solved, rtol=1e-8, atol=1e-9
+    )  # the solver's error over two units of time
     np.testing.assert_allclose(lexical_advantage(TIMES, *start), b1 - b0, rtol=1e-12, atol=1e-12)
 
 
@@ -32,25 +39,37 @@ def test_the_start_and_what_is_kept(start):
     assert sum(lexical_scores(TIMES, *start)) == pytest.approx(np.full(21, b0 + b1), abs=1e-12)
     advantage, score = lexical_advantage(TIMES, *start), attention_score(TIMES, *start)
     kept = (b1 - b0) ** 2 - 2 * p**2
-    np.testing.assert_allclose(advantage**2 - 2 * score**2, kept, rtol=0, atol=1e-12 * np.max(advantage**2 + 2 * score**2))
+    np.testing.assert_allclose(
+        advantage**2 - 2 * score**2, kept, rtol=0, atol=1e-12 * np.max(advantage**2 + 2 * score**2)
+    )
 
 
 def test_slopes_at_the_start():
-    """From b0 = b1 the lexicon moves at once and attention does not, by central differences of an error of step^2."""
+    """From b0 = b1 the lexicon moves at once and attention does not, by central differences of
+    an error of step^2.
+    """
     step = 1e-4
-    slopes = [(function(step) - function(-step)) / (2 * step) for function in (lexical_advantage, attention_score)]
+    slopes = [
+        (function(step) - function(-step)) / (2 * step)
+        for function in (lexical_advantage, attention_score)
+    ]
     assert slopes[0] == pytest.approx(1.0, abs=step**2)
     assert slopes[1] == pytest.approx(0.0, abs=step**2)
     # The second derivatives the other way round: attention is driven by the lexicon.
     bends = [
-        (function(step) - 2 * function(0.0) + function(-step)) / step**2 for function in (lexical_advantage, attention_score)
-    ]  # fmt: skip
+        (function(step) - 2 * function(0.0) + function(-step)) / step**2
+        for function in (lexical_advantage, attention_score)
+    ]
     assert bends == pytest.approx([0.0, 1.0], abs=1e-6)
 
 
 def test_the_special_start_as_the_specification_writes_it():
-    np.testing.assert_allclose(lexical_advantage(TIMES), np.sqrt(2) / 2 * np.sinh(np.sqrt(2) * TIMES), rtol=1e-12)
-    np.testing.assert_allclose(attention_score(TIMES), 0.5 * np.cosh(np.sqrt(2) * TIMES), rtol=1e-12)
+    np.testing.assert_allclose(
+        lexical_advantage(TIMES), np.sqrt(2) / 2 * np.sinh(np.sqrt(2) * TIMES), rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        attention_score(TIMES), 0.5 * np.cosh(np.sqrt(2) * TIMES), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("horizon", [1e-3, 0.3, 1.0, 5.0])
@@ -77,10 +96,15 @@ def test_half_rises_of_short_and_long_times():
 def test_from_a_known_lexicon_and_no_attention_the_order_is_the_other_way_round():
     """The premise broken: p = 0 and b1 > b0."""
     step = 1e-4
-    rises = [function(step, 0.0, 1.0, 0.0) - function(0.0, 0.0, 1.0, 0.0) for function in (lexical_advantage, attention_score)]
+    rises = [
+        function(step, 0.0, 1.0, 0.0) - function(0.0, 0.0, 1.0, 0.0)
+        for function in (lexical_advantage, attention_score)
+    ]
     assert rises[0] / step == pytest.approx(0, abs=2 * step)
     assert rises[1] / step == pytest.approx(1, abs=step)
-    assert lexical_advantage(1.0, 2.0, 2.0, 0.0) == attention_score(1.0, 2.0, 2.0, 0.0) == 0, "from nothing comes nothing"
+    assert lexical_advantage(1.0, 2.0, 2.0, 0.0) == attention_score(1.0, 2.0, 2.0, 0.0) == 0, (
+        "from nothing comes nothing"
+    )
 
 
 def test_attention_leaves_the_probabilities():

@@ -1,4 +1,6 @@
-"""The bound of theorem 1 and the projection floor, against training; and how a step that is too large breaks the bound."""
+"""The bound of theorem 1 and the projection floor, against training; and how a step that is too
+large breaks the bound.
+"""
 
 import numpy as np
 import pytest
@@ -7,7 +9,11 @@ import xarray as xr
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.schedule import AtSteps
-from saccade.models.attention_regression import AttentionRegressionConfig, half_squared_error, value_curvature
+from saccade.models.attention_regression import (
+    AttentionRegressionConfig,
+    half_squared_error,
+    value_curvature,
+)
 from saccade.probes.feature_matrix import FeatureMatrix
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.theory.linear_rate import LinearRate, ProjectionFloor, loss_bound
@@ -27,7 +33,9 @@ def test_the_bound_is_a_power():
 
 @pytest.fixture(scope="module")
 def trained(precise_lab: Lab) -> xr.Dataset:
-    """Values only: two sequences of two vectors, two heads; D = 1 is too small for a fit (HD = 2 < Nn = 4), D = 3 is enough."""
+    """Values only: two sequences of two vectors, two heads; D = 1 is too small for a fit (HD = 2
+    < Nn = 4), D = 3 is enough.
+    """
     return precise_lab.train(
         RandomSequences(2, 1, 2, width=3, dimension=3.0),
         AttentionRegressionConfig("gaussian", heads=2, head_dimension=3, trained=("values",)),
@@ -44,14 +52,17 @@ def trained(precise_lab: Lab) -> xr.Dataset:
 def test_the_loss_stays_below_the_bound_for_steps_that_the_theory_allows(trained):
     chosen = trained.sel(dimension=3.0)
     bound = LinearRate().predict(None, None, chosen)["loss"]
-    # A squared error of rounding, 1e-16 of numbers of size 1, stays where it is while the bound falls on.
+    # A squared error of rounding, 1e-16 of numbers of size 1, stays where it is while the bound
+    # falls on.
     ratio = (chosen["loss"] / bound).where(bound > 1e-28).sel(rate=[0.5, 1.0])
     assert float(chosen["feature_low"].isel(step=0).min()) > 1e-3, "the bound says something"
     assert float(ratio.max()) <= 1 + 1e-12
     np.testing.assert_allclose(ratio.sel(step=0), 1, rtol=1e-12)
     fallen = (bound / bound.isel(step=0)).sel(rate=1.0)
     assert float(fallen.isel(step=-1).max()) < 0.9, "the bound falls"
-    assert int(ratio.sel(step=100).count()) == ratio.sel(step=100).size, "the bound is above rounding for a hundred steps"
+    assert int(ratio.sel(step=100).count()) == ratio.sel(step=100).size, (
+        "the bound is above rounding for a hundred steps"
+    )
 
 
 def test_the_bound_is_made_of_the_start_alone(trained):
@@ -61,9 +72,13 @@ def test_the_bound_is_made_of_the_start_alone(trained):
         beta = (start["output_low"] * start["feature_low"]) ** 2
         factor = 1 - rate / start["curvature"] * beta
         expected = (start["loss"] * factor ** trained["step"]).sel(rate=rate, dimension=3.0)
-        np.testing.assert_allclose(bound.sel(rate=rate, dimension=3.0).transpose(*expected.dims), expected, rtol=1e-9)
+        np.testing.assert_allclose(
+            bound.sel(rate=rate, dimension=3.0).transpose(*expected.dims), expected, rtol=1e-9
+        )
     flat = bound.sel(dimension=1.0)
-    np.testing.assert_allclose(flat, flat.isel(step=0).broadcast_like(flat), rtol=1e-12)  # HD < Nn: beta is 0
+    np.testing.assert_allclose(
+        flat, flat.isel(step=0).broadcast_like(flat), rtol=1e-12
+    )  # HD < Nn: beta is 0
 
 
 def test_a_step_far_above_the_limit_breaks_the_bound(trained):
@@ -81,7 +96,8 @@ def test_values_alone_end_at_the_projection_floor(trained):
     end, limit = (one.sel(dimension=1.0).isel(step=-1) for one in (chosen["loss"], floor))
     np.testing.assert_allclose(end, limit, rtol=1e-6)
     assert float(limit.min()) > 1e-3, "the targets cannot be fitted"
-    # With D = 3 they can: the floor is rounding, and a loss that still falls is far below its start.
+    # With D = 3 they can: the floor is rounding, and a loss that still falls is far below its
+    # start.
     assert float(floor.sel(dimension=3.0).max()) < 1e-20
     enough = chosen["loss"].sel(dimension=3.0)
     assert float((enough.isel(step=-1) / enough.isel(step=0)).max()) < 0.5
@@ -89,5 +105,9 @@ def test_values_alone_end_at_the_projection_floor(trained):
 
 def test_a_floor_of_another_time_is_not_taken():
     """Attention that moves changes B; the prediction is from the start."""
-    trajectory = xr.Dataset({"floor": (("seed", "step"), [[3.0, 2.0, 1.0]])}, {"step": [0, 5, 9], "seed": [0]})
-    np.testing.assert_array_equal(ProjectionFloor().predict(None, None, trajectory)["loss"], [[3.0, 3.0, 3.0]])
+    trajectory = xr.Dataset(
+        {"floor": (("seed", "step"), [[3.0, 2.0, 1.0]])}, {"step": [0, 5, 9], "seed": [0]}
+    )
+    np.testing.assert_array_equal(
+        ProjectionFloor().predict(None, None, trajectory)["loss"], [[3.0, 3.0, 3.0]]
+    )

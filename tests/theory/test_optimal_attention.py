@@ -22,7 +22,9 @@ from saccade.theory.optimal_attention import (
 
 def problem(positions: int, outputs: int, scale: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.default_rng(seed)
-    return scale * generator.normal(size=(positions, outputs)), scale * generator.normal(size=outputs)
+    return scale * generator.normal(size=(positions, outputs)), scale * generator.normal(
+        size=outputs
+    )
 
 
 def test_the_counter_example_of_the_paper():
@@ -32,7 +34,9 @@ def test_the_counter_example_of_the_paper():
     assert found.probability == pytest.approx(COUNTER_EXAMPLE_PROBABILITY, abs=1e-9)
     probes = lexical_probes(logits, COUNTER_EXAMPLE_TARGET)
     np.testing.assert_allclose(probes, COUNTER_EXAMPLE_PROBES, rtol=1e-12)
-    assert found.attention[probes.argmax()] < 1e-3, "nothing for the position with the largest probe"
+    assert found.attention[probes.argmax()] < 1e-3, (
+        "nothing for the position with the largest probe"
+    )
     # As printed.
     assert found.probability == pytest.approx(0.859, abs=1e-4)
     np.testing.assert_allclose(probes, [1 / 3, 0.0067, 0.0067], rtol=0, atol=5e-5)
@@ -43,7 +47,9 @@ def test_the_counter_example_of_the_paper():
 
 @pytest.mark.parametrize("position", [1, 2])
 def test_the_counter_example_is_found_from_a_crooked_problem_too(position):
-    """Without the symmetry that makes the first step exact: the optimum moves little if the logits do."""
+    """Without the symmetry that makes the first step exact: the optimum moves little if the
+    logits do.
+    """
     logits = np.asarray(COUNTER_EXAMPLE_LOGITS)
     logits[position] += [0, 1e-3, -1e-3]
     found = optimal_attention(logits, 0)
@@ -66,13 +72,18 @@ def test_another_solver_finds_nothing_better(positions, outputs, scale, seed):
         return float(logsumexp(total) - total[target])
 
     other = minimize(
-        loss, np.full(positions, 1 / positions), method="SLSQP", bounds=[(0, 1)] * positions,
-        constraints={"type": "eq", "fun": lambda attention: attention.sum() - 1}, options={"ftol": 1e-12, "maxiter": 500},
-    )  # fmt: skip
+        loss,
+        np.full(positions, 1 / positions),
+        method="SLSQP",
+        bounds=[(0, 1)] * positions,
+        constraints={"type": "eq", "fun": lambda attention: attention.sum() - 1},
+        options={"ftol": 1e-12, "maxiter": 500},
+    )
     assert found.attention.min() >= 0
     assert found.attention.sum() == pytest.approx(1, abs=1e-12)
     assert found.probability == pytest.approx(np.exp(-loss(found.attention)), rel=1e-9)
-    # The certificate: nobody's loss is lower by more than the gap (but for the rounding of a loss of some tens).
+    # The certificate: nobody's loss is lower by more than the gap (but for the rounding of a loss
+    # of some tens).
     assert found.gap <= 1e-9
     vertex = min(loss(np.eye(positions)[place]) for place in range(positions))
     assert loss(found.attention) <= min(other.fun, vertex) + found.gap + 1e-12
@@ -125,7 +136,8 @@ def test_what_does_not_matter_changes_nothing():
     logits, shared = problem(6, 4, 3.0, 1)
     plain = optimal_attention(logits, 2, shared)
     generator = np.random.default_rng(0)
-    # A constant on all logits of a position, of the decoder; the decoder's logits on all positions; order and names.
+    # A constant on all logits of a position, of the decoder; the decoder's logits on all positions;
+    # order and names.
     places, names = generator.permutation(6), generator.permutation(4)
     others = [
         optimal_attention(logits + generator.normal(size=(6, 1)), 2, shared + 5.0),
@@ -138,7 +150,9 @@ def test_what_does_not_matter_changes_nothing():
         assert other.probability == pytest.approx(plain.probability, rel=2e-9)
         np.testing.assert_allclose(other.attention, plain.attention, rtol=0, atol=1e-4)
     np.testing.assert_allclose(moved.attention, plain.attention[places], rtol=0, atol=1e-4)
-    assert np.count_nonzero(plain.attention > 1e-6) > 1, "a mixture, so that there is something to keep"
+    assert np.count_nonzero(plain.attention > 1e-6) > 1, (
+        "a mixture, so that there is something to keep"
+    )
 
 
 def test_a_certain_word_is_told_from_an_almost_certain_one():

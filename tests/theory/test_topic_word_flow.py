@@ -15,7 +15,9 @@ from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.topic_word_flow import Lemma2, TopicWordState
 
-TASK = TopicSentences(topics=2, words_per_topic=2, filler_size=4, dictionary_size=30, train_size=20, test_size=2)
+TASK = TopicSentences(
+    topics=2, words_per_topic=2, filler_size=4, dictionary_size=30, train_size=20, test_size=2
+)
 
 
 def in_a_hurry(function: Any) -> Any:
@@ -25,33 +27,57 @@ def in_a_hurry(function: Any) -> Any:
 
 
 @functools.cache
-def velocities(head: str, others_std: float, query_norm: float | None = None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Lemma 2's and the exact velocities of topic words with scores and embeddings of size 1, in float64.
+def velocities(
+    head: str, others_std: float, query_norm: float | None = None
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Lemma 2's and the exact velocities of topic words with scores and embeddings of size 1, in
+    float64.
 
-    With a query norm, the query is fixed and has that norm, and the velocities are those of v = ||q|| nu and s = q . k.
+    With a query norm, the query is fixed and has that norm, and the velocities are those of v =
+    ||q|| nu and s = q . k.
     """
     config = AttentionClassifierConfig(
-        head, dimension=3, embedding_std=others_std, hidden_size=4, query="fixed" if query_norm else "unit", key_dimension=2  # pyright: ignore[reportArgumentType]
-    )  # fmt: skip
+        head,
+        dimension=3,
+        embedding_std=others_std,
+        hidden_size=4,
+        query="fixed" if query_norm else "unit",
+        key_dimension=2,  # pyright: ignore[reportArgumentType]
+    )
     generator = np.random.default_rng(0)
     with jax.enable_x64(True):
-        scores, embeddings = jnp.asarray(generator.normal(size=4)), jnp.asarray(generator.normal(size=(3, 4)))
+        scores, embeddings = (
+            jnp.asarray(generator.normal(size=4)),
+            jnp.asarray(generator.normal(size=(3, 4))),
+        )
 
         @in_a_hurry
         def both(key: Any) -> Any:
             start, batch = config.build(TASK, key), TASK.sample(key, TASK.train_size)
             nu = start.embeddings.at[:, :4].set(embeddings)
             if query_norm is None:
-                start = eqx.tree_at(lambda one: (one.score_table, one.embeddings), start, (start.scores.at[:4].set(scores), nu))
+                start = eqx.tree_at(
+                    lambda one: (one.score_table, one.embeddings),
+                    start,
+                    (start.scores.at[:4].set(scores), nu),
+                )
             else:
                 query = query_norm * start.query / jnp.linalg.norm(start.query)  # pyright: ignore[reportOperatorIssue, reportArgumentType]
                 keys = start.keys.at[:, :4].set(query[:, None] * scores / query_norm**2)  # pyright: ignore[reportOptionalMemberAccess]
-                start = eqx.tree_at(lambda one: (one.query, one.keys, one.embeddings), start, (query, keys, nu))
+                start = eqx.tree_at(
+                    lambda one: (one.query, one.keys, one.embeddings), start, (query, keys, nu)
+                )
             field, loss = Lemma2().vector_field(TASK, start, batch)
             topic = TASK.topic_items
-            state = TopicWordState(scores, start.embeddings_of(topic), eqx.filter(start.head, eqx.is_array))
+            state = TopicWordState(
+                scores, start.embeddings_of(topic), eqx.filter(start.head, eqx.is_array)
+            )
             exact_loss, gradient = jax.value_and_grad(cross_entropy)(start, batch)
-            exact = start.score_velocity(gradient)[topic], start.embedding_velocity(gradient)[:, topic], -gradient.head.first
+            exact = (
+                start.score_velocity(gradient)[topic],
+                start.embedding_velocity(gradient)[:, topic],
+                -gradient.head.first,
+            )
             return field(0.0, state, None), loss(state), exact, exact_loss
 
         lemma, loss, exact, exact_loss = jax.tree.map(np.asarray, both(jax.random.key(3)))
@@ -63,16 +89,22 @@ def velocities(head: str, others_std: float, query_norm: float | None = None) ->
     }
 
 
-@pytest.mark.parametrize(("head", "query_norm"), [("FC", None), ("TC", None), ("TL", None), ("TC", 1.7)])
+@pytest.mark.parametrize(
+    ("head", "query_norm"), [("FC", None), ("TC", None), ("TL", None), ("TC", 1.7)]
+)
 def test_the_flow_is_exact_where_the_other_words_are_at_zero(head, query_norm):
-    """Then Z_r = m and vbar_r = 0 in every sentence, and no mean is taken over anything that varies."""
+    """Then Z_r = m and vbar_r = 0 in every sentence, and no mean is taken over anything that
+    varies.
+    """
     for name, (lemma, exact) in velocities(head, 0.0, query_norm).items():
         np.testing.assert_allclose(lemma, exact, rtol=0, atol=1e-13, err_msg=name)  # float64
         assert name == "head" or np.abs(exact).max() > 1e-3
 
 
 def test_the_score_alone_is_approximate_where_they_are_not():
-    """Lemma 2 averages vbar_r over the sentences of a word; its embedding and loss need no average."""
+    """Lemma 2 averages vbar_r over the sentences of a word; its embedding and loss need no
+    average.
+    """
     errors = {}
     for std in (0.01, 0.1):
         values = velocities("FC", std)
@@ -85,8 +117,12 @@ def test_the_score_alone_is_approximate_where_they_are_not():
 def test_predictions_start_at_the_start_and_lie_on_the_trajectorys_axes():
     steps = np.asarray([0, 5, 10])
     coordinates = {
-        "seed": [0, 3], "step": steps, "time": ("step", 0.5 * steps), "word": np.arange(4), "topic": ("word", TASK.topic_of_item),
-    }  # fmt: skip
+        "seed": [0, 3],
+        "step": steps,
+        "time": ("step", 0.5 * steps),
+        "word": np.arange(4),
+        "topic": ("word", TASK.topic_of_item),
+    }
     config = AttentionClassifierConfig("FC", dimension=3, embedding_std=1e-3)
     predicted = Lemma2().predict(TASK, config, xr.Dataset(coords=coordinates))
     assert set(predicted.data_vars) == set(Lemma2.predicts)
@@ -94,7 +130,9 @@ def test_predictions_start_at_the_start_and_lie_on_the_trajectorys_axes():
     assert predicted["loss"].dims == ("seed", "step")
     start = predicted.isel(step=0)
     assert np.all(start["score"] == 0)
-    np.testing.assert_allclose(start["loss"], np.log(2), rtol=1e-2)  # embeddings of 1e-3 move the loss by about as much
+    np.testing.assert_allclose(
+        start["loss"], np.log(2), rtol=1e-2
+    )  # embeddings of 1e-3 move the loss by about as much
     assert np.all(start["norm"] < 1e-2)
     assert np.all(predicted["loss"].diff("step") < 0)
     assert np.all(predicted["score"].isel(step=-1) > 0)

@@ -1,4 +1,6 @@
-"""The closed forms of stage 1 against explicit documents: least squares, ridge regression, and training."""
+"""The closed forms of stage 1 against explicit documents: least squares, ridge regression, and
+training.
+"""
 
 import dataclasses
 import itertools
@@ -39,16 +41,30 @@ PAPER = LongDocuments(10, 10, 4.0, Masking(0.15, 0.1, 0.1))
 
 @st.composite
 def tasks(draw: Any) -> LongDocuments:
-    """Sizes small enough to write down all documents, and any masking that shows something of the words."""
+    """Sizes small enough to write down all documents, and any masking that shows something of
+    the words.
+    """
     topics = draw(st.integers(2, 5))
-    kept, replaced = draw(st.sampled_from([(0.1, 0.1), (0.5, 0.5), (0.0, 0.0), (0.3, 0.0), (0.0, 0.6)]))
+    kept, replaced = draw(
+        st.sampled_from([(0.1, 0.1), (0.5, 0.5), (0.0, 0.0), (0.3, 0.0), (0.0, 0.6)])
+    )
     masking = Masking(draw(st.floats(0.05, 0.9)), kept, replaced)
-    return LongDocuments(topics, draw(st.integers(1, 3)), float(draw(st.integers(1, topics - 1))), masking, draw(st.booleans()))
+    return LongDocuments(
+        topics,
+        draw(st.integers(1, 3)),
+        float(draw(st.integers(1, topics - 1))),
+        masking,
+        draw(st.booleans()),
+    )
 
 
 def all_documents(task: LongDocuments) -> tuple[np.ndarray, np.ndarray]:
-    """Frequencies of what is shown and of what was there, a row for every set of topics; id 0 is the hidden word."""
-    a, rho, m = (1.0, 0.0, 0.0) if task.selected_hidden else dataclasses.astuple(task.masking.shares)
+    """Frequencies of what is shown and of what was there, a row for every set of topics; id 0 is
+    the hidden word.
+    """
+    a, rho, m = (
+        (1.0, 0.0, 0.0) if task.selected_hidden else dataclasses.astuple(task.masking.shares)
+    )
     size, per_document = task.topics * task.words_per_topic, int(task.topics_per_document)
     rows = []
     for chosen in itertools.combinations(range(task.topics), per_document):
@@ -74,12 +90,14 @@ def table(blocks: Blocks, task: LongDocuments) -> np.ndarray:
 every_size = settings(max_examples=40, deadline=None, derandomize=True)
 
 
-# -- without decay --------------------------------------------------------------------------------------------------
+# -- without decay ---------------------------------------------------------------------------------
 
 
 def test_the_numbers_of_the_paper():
     blocks = least_norm_values(PAPER)
-    assert (blocks.hidden, blocks.same, blocks.other) == pytest.approx((0.054191, 0.108020, -0.007587), abs=5e-7)
+    assert (blocks.hidden, blocks.same, blocks.other) == pytest.approx(
+        (0.054191, 0.108020, -0.007587), abs=5e-7
+    )
     assert blocks.same - blocks.other == pytest.approx(1 / (10 * 0.865), rel=1e-12)
     assert average_difference(10, PAPER.shares) == pytest.approx(0.115607, abs=5e-7)
 
@@ -88,7 +106,8 @@ def test_the_numbers_of_the_paper():
 @given(task=tasks())
 def test_the_values_of_least_norm_are_the_pseudo_inverse(task):
     shown, there = all_documents(task)
-    # lstsq gives the solution of least norm; documents are dependent, so its cut-off must lie above rounding.
+    # lstsq gives the solution of least norm; documents are dependent, so its cut-off must lie above
+    # rounding.
     expected = np.linalg.lstsq(shown, there, rcond=1e-10)[0].T
     np.testing.assert_allclose(table(least_norm_values(task), task), expected, rtol=0, atol=1e-9)
     assert excess(expected, 0.0, task) < 1e-18
@@ -107,18 +126,24 @@ def test_the_excess_is_that_of_all_documents(task, seed):
 @every_size
 @given(task=tasks(), seed=st.integers(0, 99))
 def test_every_minimiser_has_the_average_difference(task, seed):
-    """The one of least norm plus anything that no document shows, and any bias that the hidden words or blocks make up for."""
+    """The one of least norm plus anything that no document shows, and any bias that the hidden
+    words or blocks make up for.
+    """
     shown, there = all_documents(task)
     random = np.random.default_rng(seed)
     bias = random.normal(size=len(shown[0]))
     particular = np.linalg.lstsq(shown, there - bias, rcond=1e-10)[0].T
-    invisible = random.normal(size=particular.shape) @ (np.eye(len(bias)) - np.linalg.pinv(shown, rcond=1e-10) @ shown)
+    invisible = random.normal(size=particular.shape) @ (
+        np.eye(len(bias)) - np.linalg.pinv(shown, rcond=1e-10) @ shown
+    )
     values = particular + invisible
     assert excess(values, bias, task) < 1e-16
     topic = np.arange(task.topics * task.words_per_topic) // task.words_per_topic
     same = topic[:, None] == topic[None, :]
     difference = values[1:, 1:][same].mean() - values[1:, 1:][~same].mean()
-    assert difference == pytest.approx(average_difference(task.words_per_topic, shares_of(task)), rel=1e-8)
+    assert difference == pytest.approx(
+        average_difference(task.words_per_topic, shares_of(task)), rel=1e-8
+    )
 
 
 def test_without_hidden_words_their_column_is_zero():
@@ -142,7 +167,7 @@ def test_a_model_that_cannot_attend_to_selected_positions_sees_the_truth():
     assert (blocks.hidden, blocks.same, blocks.other) == pytest.approx((0, 0.1, 0), abs=1e-15)
 
 
-# -- with decay -----------------------------------------------------------------------------------------------------
+# -- with decay ------------------------------------------------------------------------------------
 
 
 def test_decay_shrinks_as_the_specification_says():
@@ -160,21 +185,25 @@ def test_decayed_values_solve_the_normal_equations(task, exponent):
     moment = shown.T @ shown / len(shown) + decay * np.eye(shown.shape[1])
     expected = np.linalg.solve(moment, shown.T @ there / len(shown)).T
     # Rounding, 1e-16 times the condition number 1 / decay, and some.
-    np.testing.assert_allclose(table(decayed_values(task, decay), task), expected, rtol=0, atol=1e-14 / decay)
+    np.testing.assert_allclose(
+        table(decayed_values(task, decay), task), expected, rtol=0, atol=1e-14 / decay
+    )
 
 
 @every_size
 @given(task=tasks())
 def test_vanishing_decay_gives_the_values_of_least_norm(task):
     limit, near, nearer = (
-        dataclasses.astuple(one) for one in (least_norm_values(task), *(decayed_values(task, d) for d in (1e-7, 1e-8)))
+        dataclasses.astuple(one)
+        for one in (least_norm_values(task), *(decayed_values(task, d) for d in (1e-7, 1e-8)))
     )
     gaps = [np.abs(np.subtract(one, limit)).max() for one in (near, nearer)]
-    # First order in the decay, with a factor of up to 1 / (smallest eigenvalue)^2; 1e-8 of rounding.
+    # First order in the decay, with a factor of up to 1 / (smallest eigenvalue)^2; 1e-8 of
+    # rounding.
     assert gaps[1] < 0.2 * gaps[0] + 1e-8
 
 
-# -- refusals -------------------------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 def test_documents_about_all_topics_are_refused():
@@ -186,12 +215,19 @@ def test_documents_about_all_topics_are_refused():
 
 @pytest.mark.parametrize("decay", [0.0, -1.0, float("nan")])
 def test_no_decay_is_refused_where_decay_is_asked_for(decay):
-    with pytest.raises(ConfigError, match=r"^decay: got .*, allowed: above 0; the limit of vanishing decay is least_norm_values"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"^decay: got .*, allowed: above 0; the limit of vanishing decay is least_norm_values"
+        ),
+    ):
         decayed_values(PAPER, decay)
 
 
 def test_with_all_topics_blocks_are_not_needed():
-    """Why it is refused: values without any blocks have no excess, because all documents are one."""
+    """Why it is refused: values without any blocks have no excess, because all documents are
+    one.
+    """
     task = LongDocuments(4, 2, 4.0)
     shown, there = all_documents(task)
     values = np.outer(there[0], shown[0]) / (shown[0] @ shown[0])
@@ -199,17 +235,30 @@ def test_with_all_topics_blocks_are_not_needed():
     assert np.ptp(values[1:, 1:]) == pytest.approx(0, abs=1e-15)
 
 
-# -- against training -----------------------------------------------------------------------------------------------
+# -- against training ------------------------------------------------------------------------------
 
 
 def test_gradient_descent_meets_the_prediction_for_every_ridge_and_masking(precise_lab: Lab):
-    """From 0, in one swept training; at 1e-2 the slowest direction gains 8 % a step, so 400 steps reach rounding."""
+    """From 0, in one swept training; at 1e-2 the slowest direction gains 8 % a step, so 400
+    steps reach rounding.
+    """
     task = with_sweep(LongDocuments(4, 2, 2.0), "masking.selected", (0.15, 0.6), "p_m")
-    model = with_sweep(OneLayerTransformerConfig(attention="uniform", start_std=0.0), "ridge", (1e-2, 1e-1), "decay")
+    model = with_sweep(
+        OneLayerTransformerConfig(attention="uniform", start_std=0.0),
+        "ridge",
+        (1e-2, 1e-1),
+        "decay",
+    )
     training = precise_lab.train(
-        task, model, GradientDescent(1.0, curvature=uniform_curvature), 1000, (ValueBlocks(),), record=AtSteps(), seeds=1,
+        task,
+        model,
+        GradientDescent(1.0, curvature=uniform_curvature),
+        1000,
+        (ValueBlocks(),),
+        record=AtSteps(),
+        seeds=1,
         loss=expected_squared_error,
-    )  # fmt: skip
+    )
     end = training.trajectory.isel(step=-1, seed=0)
     predicted = ValueOptimum().predict(task, model, training.trajectory)
     assert set(predicted) == set(ValueOptimum.predicts)
@@ -219,14 +268,23 @@ def test_gradient_descent_meets_the_prediction_for_every_ridge_and_masking(preci
         assert float(gap.max()) < 1e-10
     assert float(abs(end["entry_std"]).max()) < 1e-10, "blocks are constant"
     swept = predicted["block_difference"]
-    assert float(swept.sel(decay=1e-2, p_m=0.6)) != pytest.approx(float(swept.sel(decay=1e-2, p_m=0.15)), rel=1e-2)
+    assert float(swept.sel(decay=1e-2, p_m=0.6)) != pytest.approx(
+        float(swept.sel(decay=1e-2, p_m=0.15)), rel=1e-2
+    )
     assert bool((swept.sel(decay=1e-2) > swept.sel(decay=1e-1)).all())
 
 
 def test_without_ridge_the_prediction_is_the_least_norm():
-    predicted = ValueOptimum().predict(PAPER, SimpleNamespace(ridge=0.0, selected_hidden=False), xr.Dataset())
+    predicted = ValueOptimum().predict(
+        PAPER, SimpleNamespace(ridge=0.0, selected_hidden=False), xr.Dataset()
+    )
     blocks = least_norm_values(PAPER)
-    expected = {"hidden": blocks.hidden, "same": blocks.same, "other": blocks.other, "output hidden": 0.0}
+    expected = {
+        "hidden": blocks.hidden,
+        "same": blocks.same,
+        "other": blocks.other,
+        "output hidden": 0.0,
+    }
     for block, value in expected.items():
         assert float(predicted["entry_mean"].sel(block=block)) == value
     assert float(predicted["block_difference"]) == pytest.approx(0.115607, abs=5e-7)

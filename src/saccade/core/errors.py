@@ -1,4 +1,6 @@
-"""The errors that saccade raises on purpose: each is one English sentence, and each has its exit code."""
+"""The errors that saccade raises on purpose: each is one English sentence, and each has its exit
+code.
+"""
 
 
 class SaccadeError(Exception):

@@ -1,7 +1,8 @@
-"""Figures as data: what is drawn, not how. `saccade.report` turns them into PNG, PDF and the page's charts.
+"""Figures as data: what is drawn, not how. `saccade.report` turns them into PNG, PDF and the page's
+charts.
 
-A mark says whether it was measured or predicted, and the report draws that difference: measurement is solid and
-coloured, with a band over seeds; theory is black and dashed.
+A mark says whether it was measured or predicted, and the report draws that difference: measurement
+is solid and coloured, with a band over seeds; theory is black and dashed.
 """
 
 import dataclasses
@@ -29,7 +30,10 @@ class Line:
 
     def __post_init__(self):
         if len(self.x) != len(self.y):
-            raise ConfigError(f"line {self.label}: got {len(self.x)} x and {len(self.y)} y, allowed: as many of both")
+            raise ConfigError(
+                f"line {self.label}: got {len(self.x)} x and {len(self.y)} y, allowed: as many of"
+                " both"
+            )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,7 +49,9 @@ class Histogram:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HeatMap:
-    """A value for every (x, y) cell; NaN where there is none. Small ones show their numbers, so that they serve as tables."""
+    """A value for every (x, y) cell; NaN where there is none. Small ones show their numbers, so
+    that they serve as tables.
+    """
 
     label: str
     x: np.ndarray
@@ -85,8 +91,12 @@ class Figure:
     panels: tuple[Panel, ...]
 
 
-def over_seeds(label: str, x: xr.DataArray | np.ndarray, y: xr.DataArray, role: Role = "measured") -> Line:
-    """A line of the mean over seeds, with a band from the smallest to the largest seed; NaN seeds are left out."""
+def over_seeds(
+    label: str, x: xr.DataArray | np.ndarray, y: xr.DataArray, role: Role = "measured"
+) -> Line:
+    """A line of the mean over seeds, with a band from the smallest to the largest seed; NaN
+    seeds are left out.
+    """
     other = [dim for dim in y.dims if dim != "seed"]
     if len(other) != 1:
         raise ConfigError(f"line {label}: got dims {y.dims}, allowed: seed and one more")

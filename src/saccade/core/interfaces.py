@@ -1,7 +1,8 @@
 """The contracts of task, model, probe and theory.
 
-A task and a model config are frozen dataclasses of plain numbers; every float of them can be swept. A probe is a
-pure function of a `Moment` of training; a theory predicts variables under the probes' names and dims.
+A task and a model config are frozen dataclasses of plain numbers; every float of them can be swept.
+A probe is a pure function of a `Moment` of training; a theory predicts variables under the probes'
+names and dims.
 """
 
 import dataclasses
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class AbstractBatch(eqx.Module):
-    """Data that a model is called on: every array has the examples first (before them, in an ensemble, the members)."""
+    """Data that a model is called on: every array has the examples first (before them, in an
+    ensemble, the members).
+    """
 
     def examples(self, chosen: Int[Array, " chosen"]) -> Any:
         """Some of the examples."""
@@ -28,7 +31,9 @@ class AbstractBatch(eqx.Module):
 
 
 class Batch(AbstractBatch):
-    """Labelled sentences. `index` is filled by a model that wants the whole batch indexed once (see `prepare`)."""
+    """Labelled sentences. `index` is filled by a model that wants the whole batch indexed once
+    (see `prepare`).
+    """
 
     words: Int[Array, "*member sentence position"]
     labels: Int[Array, "*member sentence"]
@@ -43,11 +48,15 @@ class Batch(AbstractBatch):
 
 
 END, START, FIRST_WORD = 0, 1, 2
-"""Ids in sentence pairs: the end of a sentence, the first input of a decoder, and the words from there on."""
+"""Ids in sentence pairs: the end of a sentence, the first input of a decoder, and the words from
+there on.
+"""
 
 
 class SentencePairs(AbstractBatch):
-    """Sentences, each with its translation and with what the generator knows: which source word each target word comes from."""
+    """Sentences, each with its translation and with what the generator knows: which source word
+    each target word comes from.
+    """
 
     source: Int[Array, "*member pair source"]
     target: Int[Array, "*member pair target"]
@@ -59,13 +68,17 @@ class SentencePairs(AbstractBatch):
 
     @property
     def decoder_input(self) -> Int[Array, "*member pair target"]:
-        """The target one place later, behind the start: what a decoder sees of it before it guesses a word."""
+        """The target one place later, behind the start: what a decoder sees of it before it
+        guesses a word.
+        """
         start = jnp.full((*self.target.shape[:-1], 1), START, self.target.dtype)
         return jnp.concatenate([start, self.target[..., :-1]], axis=-1)
 
 
 class Output(eqx.Module):
-    """What calling a model gives: the logits (of a regression: the predictions), and the attention that led to them."""
+    """What calling a model gives: the logits (of a regression: the predictions), and the
+    attention that led to them.
+    """
 
     logits: Float[Array, "example *output"]
     attention: Float[Array, "example *position"]
@@ -91,7 +104,9 @@ class AbstractModel(eqx.Module):
     def __call__(self, batch: Any) -> Output: ...
 
     def penalty(self) -> Float[Array, ""] | float:
-        """What the model adds to any training loss, such as a ridge on its weights; by default nothing."""
+        """What the model adds to any training loss, such as a ridge on its weights; by default
+        nothing.
+        """
         return 0.0
 
     def trainable(self) -> PyTree:
@@ -106,7 +121,8 @@ class AbstractModelConfig(ABC):
     def build(self, task: Any, key: PRNGKeyArray) -> AbstractModel: ...
 
     def relabelled(self, task: Any, start: Any, batch: Any, key: PRNGKeyArray) -> Any:
-        """One member's data with the targets that its own start, or a teacher, sets; by default as drawn.
+        """One member's data with the targets that its own start, or a teacher, sets; by default as
+        drawn.
 
         The key is the same for all data of a member: it draws the teacher, not the examples.
         """
@@ -114,13 +130,17 @@ class AbstractModelConfig(ABC):
         return batch
 
     def prepare(self, task: Any, batches: Any) -> Any:
-        """Index the members' whole data sets once, before full-batch training (leading dim: member)."""
+        """Index the members' whole data sets once, before full-batch training (leading dim:
+        member).
+        """
         del task
         return batches
 
 
 class Moment:
-    """One moment of one member's training, as a probe sees it. What a probe does not touch is never computed."""
+    """One moment of one member's training, as a probe sees it. What a probe does not touch is
+    never computed.
+    """
 
     def __init__(
         self,
@@ -136,7 +156,9 @@ class Moment:
         self._known: dict[Any, Any] = {}
 
     def once(self, function: Callable[["Moment"], Any]) -> Any:
-        """What a function of this moment gives, computed for the first probe that asks and kept for the others."""
+        """What a function of this moment gives, computed for the first probe that asks and kept
+        for the others.
+        """
         if function not in self._known:
             self._known[function] = function(self)
         return self._known[function]
@@ -144,11 +166,15 @@ class Moment:
     @cached_property
     def _value_and_gradient(self) -> tuple[Float[Array, ""], Any]:
         moving, still = eqx.partition(self.model, eqx.is_inexact_array)
-        return jax.value_and_grad(lambda part: self._loss(eqx.combine(part, still), self.train))(moving)
+        return jax.value_and_grad(lambda part: self._loss(eqx.combine(part, still), self.train))(
+            moving
+        )
 
     @property
     def loss(self) -> Float[Array, ""]:
-        """Training loss. (Its gradient comes along, and is dropped by the compiler if no probe wants it.)"""
+        """Training loss. (Its gradient comes along, and is dropped by the compiler if no probe
+        wants it.)
+        """
         return self._value_and_gradient[0]
 
     @property
@@ -158,7 +184,9 @@ class Moment:
 
     @cached_property
     def initial(self) -> Any:
-        """The model at step 0, drawn again from its key (costs an initialisation; meant for snapshots)."""
+        """The model at step 0, drawn again from its key (costs an initialisation; meant for
+        snapshots).
+        """
         return self._build()
 
     @cached_property
@@ -172,7 +200,9 @@ class Moment:
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-    """A recorded quantity: its dims after seed and step, and what it is, in words (with its unit)."""
+    """A recorded quantity: its dims after seed and step, and what it is, in words (with its
+    unit).
+    """
 
     dims: tuple[str, ...]
     description: str

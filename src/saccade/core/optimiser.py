@@ -1,7 +1,8 @@
-"""How a member moves: Optax optimisers that take steps, and the gradient flow that they approximate.
+"""How a member moves: Optax optimisers that take steps, and the gradient flow that they
+approximate.
 
-Every optimiser has a `rate`; training time is rate x step, so that trajectories of different rates, and of the flow,
-lie on one axis.
+Every optimiser has a `rate`; training time is rate x step, so that trajectories of different rates,
+and of the flow, lie on one axis.
 """
 
 import dataclasses
@@ -29,13 +30,17 @@ class AbstractStepper(AbstractOptimiser):
     """An optimiser that takes discrete steps."""
 
     curvature: Callable[[Any, Any], Any] | None = dataclasses.field(default=None, kw_only=True)
-    """None, or a function of a member's start and training set: the member's rate is then `rate` divided by it.
+    """None, or a function of a member's start and training set: the member's rate is then `rate`
+    divided by it.
 
-    With a bound on the curvature of the loss, `rate` is the step in units of what theorems allow, and so is time.
+    With a bound on the curvature of the loss, `rate` is the step in units of what theorems allow,
+    and so is time.
     """
 
     def transformation(self) -> optax.GradientTransformation:
-        raise TypeError(f"{type(self).__name__} has no Optax transformation: override `transformation`")
+        raise TypeError(
+            f"{type(self).__name__} has no Optax transformation: override `transformation`"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,9 +71,11 @@ class Adam(AbstractStepper):
 
 @dataclasses.dataclass(frozen=True)
 class GradientFlow(AbstractOptimiser):
-    """The limit of vanishing steps: d parameters / d time = - gradient, integrated by Diffrax (Tsitouras 5/4).
+    """The limit of vanishing steps: d parameters / d time = - gradient, integrated by Diffrax
+    (Tsitouras 5/4).
 
-    One step of the flow is the time `rate`, so its record lies on the same steps as that of gradient descent.
+    One step of the flow is the time `rate`, so its record lies on the same steps as that of
+    gradient descent.
     """
 
     relative_tolerance: float = 1e-6

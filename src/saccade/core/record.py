@@ -1,10 +1,11 @@
-"""The record of a study: an `xarray.DataTree` with a written schema (docs/record.md), saved as sealed NetCDF-4.
+"""The record of a study: an `xarray.DataTree` with a written schema (docs/record.md), saved as
+sealed NetCDF-4.
 
-/                       attributes: schema, study, preset, config, versions, device, precision, seconds
-/arms/<name>/trajectory probes along training; dims (sweeps), seed, step, then the probe's own
-/arms/<name>/snapshot   probes at the first and the last step
-/arms/<name>/prediction what the theory says, under the same names on the same axes
-/claims                 verdicts as they were judged when the record was written
+/                       attributes: schema, study, preset, config, versions, device, precision,
+seconds /arms/<name>/trajectory probes along training; dims (sweeps), seed, step, then the probe's
+own /arms/<name>/snapshot   probes at the first and the last step /arms/<name>/prediction what the
+theory says, under the same names on the same axes /claims                 verdicts as they were
+judged when the record was written
 """
 
 import dataclasses
@@ -48,10 +49,19 @@ class Arm:
     """The theory behind the prediction."""
 
     @staticmethod
-    def of(training: "Training", prediction: xr.Dataset | None = None, predicted_by: str = "") -> "Arm":
+    def of(
+        training: "Training", prediction: xr.Dataset | None = None, predicted_by: str = ""
+    ) -> "Arm":
         """The arm that a training makes, with what a theory says about it."""
-        trajectory = training.trajectory.assign_attrs(seconds=training.seconds, digest=training.digest)
-        return Arm(trajectory, training.snapshot, xr.Dataset() if prediction is None else prediction, predicted_by)
+        trajectory = training.trajectory.assign_attrs(
+            seconds=training.seconds, digest=training.digest
+        )
+        return Arm(
+            trajectory,
+            training.snapshot,
+            xr.Dataset() if prediction is None else prediction,
+            predicted_by,
+        )
 
     @staticmethod
     def of_prediction(prediction: xr.Dataset, predicted_by: str) -> "Arm":
@@ -84,11 +94,15 @@ class Record:
     precision: str
     seconds: float
     verdicts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Judged when the record was written: claim id -> plain JSON. Reports judge again from the arms."""
+    """Judged when the record was written: claim id -> plain JSON. Reports judge again from the
+    arms.
+    """
 
     def arm(self, name: str) -> Arm:
         if name not in self.arms:
-            raise MissingArmError(f"record of {self.study} has no arm {name!r}, only {', '.join(self.arms)}")
+            raise MissingArmError(
+                f"record of {self.study} has no arm {name!r}, only {', '.join(self.arms)}"
+            )
         return self.arms[name]
 
     @property
@@ -100,7 +114,7 @@ class Record:
         """Names and values of what the user swept (kept in the config)."""
         return {name: np.asarray(values) for name, values in self.config.get("sweeps", {}).items()}
 
-    # -- files --------------------------------------------------------------------------------------------------
+    # -- files -------------------------------------------------------------------------------------
 
     def tree(self) -> xr.DataTree:
         nodes: dict[str, xr.Dataset] = {"/": xr.Dataset(attrs=self._root())}
@@ -110,29 +124,42 @@ class Record:
                 if dataset.data_vars:
                     nodes[f"/arms/{name}/{part}"] = dataset
             if arm.predicted_by and f"/arms/{name}/prediction" in nodes:
-                nodes[f"/arms/{name}/prediction"] = arm.prediction.assign_attrs(theory=arm.predicted_by)
+                nodes[f"/arms/{name}/prediction"] = arm.prediction.assign_attrs(
+                    theory=arm.predicted_by
+                )
         nodes["/claims"] = xr.Dataset(attrs={"verdicts": json.dumps(dict(self.verdicts))})
         return xr.DataTree.from_dict(nodes)
 
     def _root(self) -> dict[str, Any]:
-        plain = {"config": json.dumps(dict(self.config)), "versions": json.dumps(dict(self.versions))}
-        return {"schema": SCHEMA} | {key: plain.get(key, getattr(self, key)) for key in _ROOT if key != "schema"}
+        plain = {
+            "config": json.dumps(dict(self.config)),
+            "versions": json.dumps(dict(self.versions)),
+        }
+        return {"schema": SCHEMA} | {
+            key: plain.get(key, getattr(self, key)) for key in _ROOT if key != "schema"
+        }
 
     def save(self, path: Path) -> None:
-        """Write atomically, sealed and compressed; a name that ends in .gz compresses the file itself once more."""
+        """Write atomically, sealed and compressed; a name that ends in .gz compresses the file
+        itself once more.
+        """
         tree = self.tree()
         encoding = {
             node.path: {
                 name: {"zlib": True, "complevel": 6, "shuffle": True}
                 for name, variable in node.dataset.variables.items()
-                if variable.dtype.kind in "fiu" and variable.nbytes > 2000  # below, HDF5's chunk index costs more
+                if variable.dtype.kind in "fiu"
+                and variable.nbytes > 2000  # below, HDF5's chunk index costs more
             }
             for node in tree.subtree
         }
         buffer = tree.to_netcdf(None, engine="h5netcdf", encoding=encoding)
         payload = bytes(buffer)  # pyright: ignore[reportArgumentType]
-        # Most of a small record is HDF5's own bookkeeping, which only whole-file compression reaches.
-        write_sealed(Path(path), gzip.compress(payload, mtime=0) if Path(path).suffix == ".gz" else payload)
+        # Most of a small record is HDF5's own bookkeeping, which only whole-file compression
+        # reaches.
+        write_sealed(
+            Path(path), gzip.compress(payload, mtime=0) if Path(path).suffix == ".gz" else payload
+        )
 
     @staticmethod
     def open(path: Path) -> "Record":
@@ -148,17 +175,22 @@ class Record:
         except FileError as error:
             raise FileError(f"{path}: {error}") from error
         except Exception as error:
-            raise FileError(f"{path}: sealed, but not a record of this version ({type(error).__name__}: {error})") from error
+            raise FileError(
+                f"{path}: sealed, but not a record of this version ({type(error).__name__}:"
+                f" {error})"
+            ) from error
 
     def compact(self, bits: int | None = None) -> "Record":
         """A smaller copy: floats rounded to so many significant binary digits.
 
-        By default 14 (one part in 16,384); the double-precision numbers of a record of double precision keep 44 (one part
-        in 1.7e13), because its checks go far below that.
+        By default 14 (one part in 16,384); the double-precision numbers of a record of double
+        precision keep 44 (one part in 1.7e13), because its checks go far below that.
         """
 
         def kept(variable: xr.DataArray) -> int:
-            return bits or (44 if self.precision == "float64" and variable.dtype.itemsize == 8 else 14)
+            return bits or (
+                44 if self.precision == "float64" and variable.dtype.itemsize == 8 else 14
+            )
 
         def smaller(dataset: xr.Dataset) -> xr.Dataset:
             rounded = {
@@ -192,10 +224,14 @@ def _from_tree(tree: xr.DataTree) -> Record:
     if missing:
         raise FileError(f"not a saccade record: attribute {missing[0]!r} is missing")
     if tree.attrs["schema"] != SCHEMA:
-        raise FileError(f"record of schema {tree.attrs['schema']!r}; this version of saccade reads {SCHEMA!r}")
+        raise FileError(
+            f"record of schema {tree.attrs['schema']!r}; this version of saccade reads {SCHEMA!r}"
+        )
     arms = {}
     for name, node in tree["arms"].children.items() if "arms" in tree.children else ():
-        parts = {part: _dataset(node[part]) if part in node.children else xr.Dataset() for part in _PARTS}
+        parts = {
+            part: _dataset(node[part]) if part in node.children else xr.Dataset() for part in _PARTS
+        }
         arms[name] = Arm(**parts, predicted_by=parts["prediction"].attrs.get("theory", ""))
     return Record(
         study=str(tree.attrs["study"]),

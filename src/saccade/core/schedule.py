@@ -1,4 +1,6 @@
-"""When to record: every k steps, logarithmically, or at given steps. The first and the last step always count."""
+"""When to record: every k steps, logarithmically, or at given steps. The first and the last step
+always count.
+"""
 
 import dataclasses
 from abc import abstractmethod
@@ -43,7 +45,8 @@ class Logarithmic(AbstractSchedule):
         require_count(self, "points", least=2)
 
     def chosen(self, total: int) -> np.ndarray:
-        # Backwards, so that of few points the last step is one; the first step is the remaining point.
+        # Backwards, so that of few points the last step is one; the first step is the remaining
+        # point.
         return np.round(np.geomspace(max(total, 1), 1, self.points - 1))
 
 
@@ -53,7 +56,12 @@ class AtSteps(AbstractSchedule):
     """The recorded steps."""
 
     def __post_init__(self):
-        require(self, "at", "whole numbers from 0", lambda at: all(isinstance(step, int) and step >= 0 for step in at))
+        require(
+            self,
+            "at",
+            "whole numbers from 0",
+            lambda at: all(isinstance(step, int) and step >= 0 for step in at),
+        )
 
     def chosen(self, total: int) -> np.ndarray:
         beyond = [step for step in self.at if step > total]

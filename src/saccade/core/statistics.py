@@ -19,7 +19,9 @@ def bootstrap_interval(numbers: np.ndarray) -> tuple[float, float]:
     if numbers.min() == numbers.max():
         return float(numbers[0]), float(numbers[0])
     if not np.all(np.isfinite(numbers)):
-        return float(numbers.min()), float(numbers.max())  # some seed never got there: the range is all there is
+        return float(numbers.min()), float(
+            numbers.max()
+        )  # some seed never got there: the range is all there is
     # As scipy.stats.bootstrap does it (tested), without the tenth of a second that it takes a call.
     chosen = np.random.default_rng(0).integers(0, numbers.size, (RESAMPLES, numbers.size))
     low, high = np.percentile(numbers[chosen].mean(axis=1), [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
@@ -27,7 +29,9 @@ def bootstrap_interval(numbers: np.ndarray) -> tuple[float, float]:
 
 
 def exact_interval(successes: int, trials: int) -> tuple[float, float]:
-    """95 % interval of a success rate after Clopper and Pearson: exact, also where all trials succeed or all fail."""
+    """95 % interval of a success rate after Clopper and Pearson: exact, also where all trials
+    succeed or all fail.
+    """
     if trials == 0:
         return math.nan, math.nan
     from scipy import stats
@@ -37,53 +41,77 @@ def exact_interval(successes: int, trials: int) -> tuple[float, float]:
 
 
 def fisher_test(first: xr.DataArray, second: xr.DataArray) -> xr.DataArray:
-    """Chance (two-sided, Fisher's exact test) of success rates so different, if there were no difference.
+    """Chance (two-sided, Fisher's exact test) of success rates so different, if there were no
+    difference.
 
     A number of all seeds together, for a check by value: it has no interval.
     """
     from scipy import stats
 
-    table = [[int((values > 0.5).sum()), int((values <= 0.5).sum())] for values in (first.values, second.values)]
+    table = [
+        [int((values > 0.5).sum()), int((values <= 0.5).sum())]
+        for values in (first.values, second.values)
+    ]
     chance = float(stats.fisher_exact(table).pvalue)  # pyright: ignore[reportAttributeAccessIssue]
     seeds = min(int(values.notnull().sum("seed").min()) for values in (first, second))
     return xr.DataArray([chance], dims="resample", attrs={"seeds": seeds})
 
 
 def difference_of_rates(first: xr.DataArray, second: xr.DataArray) -> xr.DataArray:
-    """First success rate less the second, with Newcombe's 95 % interval, which has a width also where all runs succeed or fail."""
+    """First success rate less the second, with Newcombe's 95 % interval, which has a width also
+    where all runs succeed or fail.
+    """
     from scipy import stats
 
     (rate, low, high), (other, other_low, other_high) = (
-        (float(values.mean()), *stats.binomtest(int((values > 0.5).sum()), values.size).proportion_ci(LEVEL, method="wilson"))
+        (
+            float(values.mean()),
+            *stats.binomtest(int((values > 0.5).sum()), values.size).proportion_ci(
+                LEVEL, method="wilson"
+            ),
+        )
         for values in (first.values, second.values)
     )
-    down, up = math.hypot(rate - low, other_high - other), math.hypot(high - rate, other - other_low)
+    down, up = (
+        math.hypot(rate - low, other_high - other),
+        math.hypot(high - rate, other - other_low),
+    )
     seeds = min(values.sizes["seed"] for values in (first, second))
     interval = (rate - other - down, rate - other + up)
-    return xr.DataArray([rate - other], dims="resample", attrs={"seeds": seeds, "interval": interval})
+    return xr.DataArray(
+        [rate - other], dims="resample", attrs={"seeds": seeds, "interval": interval}
+    )
 
 
 def over_all_seeds(statistic: Callable[..., float], *samples: xr.DataArray) -> xr.DataArray:
-    """A number of all seeds together, such as a ratio of medians, and the same of bootstrap resamples of the seeds.
+    """A number of all seeds together, such as a ratio of medians, and the same of bootstrap
+    resamples of the seeds.
 
-    The statistic gets plain arrays with the seeds first. Dim `resample`: the first is the sample itself. Samples are resampled
-    independently; what they have beside `seed` stays whole. Times of seeds that never got there may be infinite.
+    The statistic gets plain arrays with the seeds first. Dim `resample`: the first is the sample
+    itself. Samples are resampled independently; what they have beside `seed` stays whole. Times of
+    seeds that never got there may be infinite.
     """
     random = np.random.default_rng(0)
     arrays = [sample.transpose("seed", ...).values for sample in samples]
     values = [statistic(*arrays)]
     for _ in range(POOLED_RESAMPLES):
-        values.append(statistic(*(array[random.integers(0, len(array), len(array))] for array in arrays)))
+        values.append(
+            statistic(*(array[random.integers(0, len(array), len(array))] for array in arrays))
+        )
     seeds = min(sample.sizes["seed"] for sample in samples)
     return xr.DataArray(np.asarray(values, float), dims="resample", attrs={"seeds": seeds})
 
 
 def resampled_interval(values: np.ndarray) -> tuple[float, float]:
-    """95 % interval of resampled numbers, some of which may be infinite; NaN if too many of them are, to be left out."""
+    """95 % interval of resampled numbers, some of which may be infinite; NaN if too many of them
+    are, to be left out.
+    """
     if not values.size or np.isnan(values).mean() > (1 - LEVEL) / 2:
         return math.nan, math.nan
     values = np.sort(values[~np.isnan(values)])
-    places = np.round(np.asarray([(1 - LEVEL) / 2, (1 + LEVEL) / 2]) * (values.size - 1)).astype(int)
+    places = np.round(np.asarray([(1 - LEVEL) / 2, (1 + LEVEL) / 2]) * (values.size - 1)).astype(
+        int
+    )
     return float(values[places[0]]), float(values[places[1]])
 
 
@@ -96,7 +124,9 @@ def rank_correlation(first: xr.DataArray, second: xr.DataArray, dim: str) -> xr.
 
 
 def log_slope(x: xr.DataArray, y: xr.DataArray, dim: str) -> xr.DataArray:
-    """Slope of log y against log x along a dim, by least squares: the exponent of a power law. Missing y are left out."""
+    """Slope of log y against log x along a dim, by least squares: the exponent of a power law.
+    Missing y are left out.
+    """
     log_y = xr.ufuncs.log(y.where(y > 0))
     log_x = xr.ufuncs.log(x).where(log_y.notnull())
     deviation = log_x - log_x.mean(dim)

@@ -1,7 +1,9 @@
-"""Files that are whole or refused: sealed, written atomically, locked while a training owns them. No pickle anywhere.
+"""Files that are whole or refused: sealed, written atomically, locked while a training owns them.
+No pickle anywhere.
 
-A sealed file is any payload followed by a trailer of 48 bytes: eight of magic, eight of payload length, 32 of SHA-256.
-NetCDF readers ignore what follows the payload, so a sealed record is still a plain NetCDF-4 file.
+A sealed file is any payload followed by a trailer of 48 bytes: eight of magic, eight of payload
+length, 32 of SHA-256. NetCDF readers ignore what follows the payload, so a sealed record is still a
+plain NetCDF-4 file.
 """
 
 import contextlib
@@ -35,7 +37,9 @@ def write_atomically(path: Path, content: bytes) -> None:
     temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        descriptor, temporary = tempfile.mkstemp(
+            prefix=f".{path.name}.", suffix=".part", dir=path.parent
+        )
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
@@ -46,7 +50,9 @@ def write_atomically(path: Path, content: bytes) -> None:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        raise FileError(f"cannot write {path}: {error.strerror or error}; what was there before is untouched") from error
+        raise FileError(
+            f"cannot write {path}: {error.strerror or error}; what was there before is untouched"
+        ) from error
 
 
 def _umask() -> int:
@@ -65,7 +71,9 @@ def read_sealed(path: Path) -> bytes:
         raise FileError(f"{path}: cut short ({len(content)} bytes): not a whole saccade file")
     magic, length, digest = _TRAILER.unpack(content[-_TRAILER.size :])
     if magic != _MAGIC:
-        raise FileError(f"{path}: has no saccade seal at its end: cut short, or not written by saccade")
+        raise FileError(
+            f"{path}: has no saccade seal at its end: cut short, or not written by saccade"
+        )
     payload = content[: -_TRAILER.size]
     if length != len(payload) or hashlib.sha256(payload).digest() != digest:
         raise FileError(f"{path}: its content does not match its seal: damaged or edited")
@@ -75,7 +83,12 @@ def read_sealed(path: Path) -> bytes:
 def write_state(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     """A header of plain JSON and some named arrays in one sealed file."""
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+    np.savez(
+        buffer,
+        allow_pickle=False,
+        header=np.frombuffer(json.dumps(header).encode(), np.uint8),
+        **arrays,
+    )
     write_sealed(path, buffer.getvalue())
 
 
@@ -92,12 +105,16 @@ def read_state(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 @contextlib.contextmanager
 def locked(path: Path, waiting: Any = None) -> Iterator[None]:
-    """Hold an advisory lock for as long as the block runs; the kernel frees it if the process dies."""
+    """Hold an advisory lock for as long as the block runs; the kernel frees it if the process
+    dies.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = open(path, "a+b")  # noqa: SIM115 (closed below, after the lock is freed)
     except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
+        raise FileError(
+            f"cannot write {path}: {error.strerror or error}; nothing was changed"
+        ) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

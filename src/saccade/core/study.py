@@ -1,4 +1,6 @@
-"""Studies: an experiment with its presets, claims, figures and divergences. The folder `studies/` is the registry."""
+"""Studies: an experiment with its presets, claims, figures and divergences. The folder
+`studies/` is the registry.
+"""
 
 import dataclasses
 import importlib
@@ -23,7 +25,9 @@ REGISTRY = "saccade.studies"
 
 @dataclasses.dataclass(frozen=True)
 class Divergence:
-    """One setting in which paper, authors' code and this study differ, and what it does to a claim."""
+    """One setting in which paper, authors' code and this study differ, and what it does to a
+    claim.
+    """
 
     setting: str
     paper: str
@@ -58,7 +62,9 @@ class Study(Generic[ConfigT]):
         floats = sweepable(config)
         for name, values in sweeps.items():
             if name not in floats:
-                raise ConfigError(f"sweep {name}: no such float in {self.name}, allowed: {', '.join(floats)}")
+                raise ConfigError(
+                    f"sweep {name}: no such float in {self.name}, allowed: {', '.join(floats)}"
+                )
             config = dataclasses.replace(config, **{name: Swept.over(name, values)})  # pyright: ignore[reportArgumentType]
         return config
 
@@ -74,7 +80,7 @@ class Study(Generic[ConfigT]):
         seconds = sum(arm.trajectory.attrs.get("seconds", 0.0) for arm in arms.values())
         record = Record(
             self.name, preset, plain, arms, versions(), lab.device, lab.precision, seconds
-        )  # fmt: skip
+        )
         verdicts = {judgement.claim: judgement.plain() for judgement in self.judge(record)}
         return dataclasses.replace(record, verdicts=verdicts)
 
@@ -82,15 +88,30 @@ class Study(Generic[ConfigT]):
         """The study's figures and, if something was swept, a map of every claim over the grid."""
         figures = list(self.figures(record))
         if record.sweeps:
-            panels = [panel for judgement in self.judge(record) for panel in _map(record, judgement)]
-            caption = "The first quantity of every claim over the sweep, mean over seeds; empty where it has no number."
-            figures += [Figure(f"{self.name}_claims", "The claims over the sweep", caption, tuple(panels))] if panels else []
+            panels = [
+                panel for judgement in self.judge(record) for panel in _map(record, judgement)
+            ]
+            caption = (
+                "The first quantity of every claim over the sweep, mean over seeds; empty where it"
+                " has no number."
+            )
+            figures += (
+                [Figure(f"{self.name}_claims", "The claims over the sweep", caption, tuple(panels))]
+                if panels
+                else []
+            )
         return figures
 
     def judge(self, record: Record) -> list[Judgement]:
         if self.precision == "float64" and record.precision != "float64":
-            told = f"premise not met: the study checks digits that {record.precision} does not have; it needs float64"
-            return [Judgement(claim.id, "undetermined", claim.expected, (), told) for claim in self.claims]
+            told = (
+                f"premise not met: the study checks digits that {record.precision} does not have;"
+                " it needs float64"
+            )
+            return [
+                Judgement(claim.id, "undetermined", claim.expected, (), told)
+                for claim in self.claims
+            ]
         return [claim.judge(record) for claim in self.claims]
 
 
@@ -100,18 +121,35 @@ def _map(record: Record, judgement: Judgement) -> list[Panel]:
         return []
     swept = list(judgement.cells[0][0])
     values = {tuple(cell[0][name] for name in swept): cell[2][0].value for cell in judgement.cells}
-    quantity, grids = judgement.findings[0].quantity, [np.asarray(record.sweeps[name], float) for name in swept]
+    quantity, grids = (
+        judgement.findings[0].quantity,
+        [np.asarray(record.sweeps[name], float) for name in swept],
+    )
     if len(swept) == 1:
         curve = Line(quantity, grids[0], np.asarray([values[(float(x),)] for x in grids[0]]))
-        return [Panel(judgement.claim, swept[0], quantity, (curve,), "log" if grids[0].min() > 0 else "linear")]
+        return [
+            Panel(
+                judgement.claim,
+                swept[0],
+                quantity,
+                (curve,),
+                "log" if grids[0].min() > 0 else "linear",
+            )
+        ]
     others = tuple(float(grid[0]) for grid in grids[2:])
-    table = np.asarray([[values[(float(x), float(y), *others)] for x in grids[0]] for y in grids[1]])
-    return [Panel(judgement.claim, swept[0], swept[1], (HeatMap(quantity, grids[0], grids[1], table),))]
+    table = np.asarray(
+        [[values[(float(x), float(y), *others)] for x in grids[0]] for y in grids[1]]
+    )
+    return [
+        Panel(judgement.claim, swept[0], swept[1], (HeatMap(quantity, grids[0], grids[1], table),))
+    ]
 
 
 def study_names() -> list[str]:
     """Names of all studies, without importing them."""
-    return sorted(module.name for module in pkgutil.iter_modules(importlib.import_module(REGISTRY).__path__))
+    return sorted(
+        module.name for module in pkgutil.iter_modules(importlib.import_module(REGISTRY).__path__)
+    )
 
 
 def find_study(name: str) -> Study[Any]:

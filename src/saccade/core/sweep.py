@@ -1,9 +1,9 @@
 """Values that vary over an ensemble, and the checks that every config field goes through.
 
-A `Swept` stands wherever a float of a config stands (such fields are typed `float`: everything but the lab sees
-one). It travels through the study into the configs of task, model and optimiser; `Lab.train` finds it there and makes
-one member for every value. Arithmetic on it gives another `Swept` of the same name, so `variance ** 0.5` can be swept
-by the variance.
+A `Swept` stands wherever a float of a config stands (such fields are typed `float`: everything but
+the lab sees one). It travels through the study into the configs of task, model and optimiser;
+`Lab.train` finds it there and makes one member for every value. Arithmetic on it gives another
+`Swept` of the same name, so `variance ** 0.5` can be swept by the variance.
 """
 
 import dataclasses
@@ -133,7 +133,9 @@ def _add(found: dict[str, Swept], more: Mapping[str, Swept]) -> None:
 
 
 def map_swept(config: T, function: Callable[[Swept], Any]) -> T:
-    """The config with every `Swept` replaced; construction checks are not repeated (they ran on every value)."""
+    """The config with every `Swept` replaced; construction checks are not repeated (they ran on
+    every value).
+    """
     if isinstance(config, Swept):
         return function(config)
     if type(config) is tuple:
@@ -146,27 +148,46 @@ def map_swept(config: T, function: Callable[[Swept], Any]) -> T:
     return copy
 
 
-def over_sweeps(function: Callable[..., Any], *configs: Any, dims: Sequence[str] = ()) -> "xr.DataArray":
-    """What a function of configs gives for every value of every sweep in them; `dims` name what it gives itself."""
+def over_sweeps(
+    function: Callable[..., Any], *configs: Any, dims: Sequence[str] = ()
+) -> "xr.DataArray":
+    """What a function of configs gives for every value of every sweep in them; `dims` name what
+    it gives itself.
+    """
     import xarray as xr
 
     sweeps = swept_in(*configs)
     rows = []
     for place in itertools.product(*(range(len(swept.grid)) for swept in sweeps.values())):
         chosen = dict(zip(sweeps, place, strict=True))
-        single = [map_swept(config, lambda swept, chosen=chosen: swept.values[chosen[swept.name]]) for config in configs]
+        single = [
+            map_swept(config, lambda swept, chosen=chosen: swept.values[chosen[swept.name]])
+            for config in configs
+        ]
         rows.append(np.asarray(function(*single), float))
-    values = np.stack(rows).reshape((*(len(swept.grid) for swept in sweeps.values()), *rows[0].shape))
-    return xr.DataArray(values, dims=(*sweeps, *dims), coords={name: list(swept.grid) for name, swept in sweeps.items()})
+    values = np.stack(rows).reshape(
+        (*(len(swept.grid) for swept in sweeps.values()), *rows[0].shape)
+    )
+    return xr.DataArray(
+        values,
+        dims=(*sweeps, *dims),
+        coords={name: list(swept.grid) for name, swept in sweeps.items()},
+    )
 
 
 def with_sweep(config: T, path: str, values: Iterable[float], name: str | None = None) -> T:
-    """The config with the float at a dotted path swept over some values, under that path or another name."""
+    """The config with the float at a dotted path swept over some values, under that path or
+    another name.
+    """
     head, _, rest = path.partition(".")
     floats = sweepable(config)
     if path not in floats:
         raise ConfigError(f"sweep {path}: no such float, allowed: {', '.join(floats) or 'none'}")
-    inner = with_sweep(getattr(config, head), rest, values, name or path) if rest else Swept.over(name or path, values)
+    inner = (
+        with_sweep(getattr(config, head), rest, values, name or path)
+        if rest
+        else Swept.over(name or path, values)
+    )
     return dataclasses.replace(config, **{head: inner})  # pyright: ignore[reportArgumentType]
 
 

@@ -1,4 +1,6 @@
-"""Reading trajectories: values at a step, and the step at which something first happens, whatever else was swept."""
+"""Reading trajectories: values at a step, and the step at which something first happens,
+whatever else was swept.
+"""
 
 from typing import Any, TypeVar
 
@@ -9,9 +11,11 @@ DataT = TypeVar("DataT", xr.DataArray, xr.Dataset)
 
 
 def at_place(values: DataT, place: Any) -> DataT:
-    """Values at a place along `step` (one for all, or one a member), without the coordinates of `step`.
+    """Values at a place along `step` (one for all, or one a member), without the coordinates of
+    `step`.
 
-    They are dropped because they may differ between members, and arithmetic would then refuse or drop members.
+    They are dropped because they may differ between members, and arithmetic would then refuse or
+    drop members.
     """
     return values.isel(step=place).drop_vars(("step", "time"), errors="ignore")
 
@@ -32,7 +36,8 @@ def first_step(condition: xr.DataArray, never: float = np.nan) -> xr.DataArray:
 
 
 def half_rise(values: xr.DataArray) -> xr.DataArray:
-    """The step at which a quantity has gone half of its way from its first value to its last, between recorded steps by a line.
+    """The step at which a quantity has gone half of its way from its first value to its last,
+    between recorded steps by a line.
 
     NaN for a member that ends where it began, or below.
     """
@@ -43,5 +48,7 @@ def half_rise(values: xr.DataArray) -> xr.DataArray:
     there = share >= 0.5
     after = there.argmax("step")
     before = (after - 1).clip(0)
-    (x1, y1), (x0, y0) = ((at_place(steps, place), at_place(share, place)) for place in (after, before))
+    (x1, y1), (x0, y0) = (
+        (at_place(steps, place), at_place(share, place)) for place in (after, before)
+    )
     return (x0 + (x1 - x0) * (0.5 - y0) / (y1 - y0).where(y1 > y0)).where(whole > 0)

@@ -1,4 +1,6 @@
-"""Work that runs in several processes at once: one process compiles on one core only, and compiling is most of a quick run."""
+"""Work that runs in several processes at once: one process compiles on one core only, and
+compiling is most of a quick run.
+"""
 
 import concurrent.futures
 import multiprocessing
@@ -16,13 +18,16 @@ _parent: int | None = None
 
 
 def run_in_processes(
-    function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], processes: int, progress: Callable[[Progress], None]
+    function: Callable[..., Any],
+    arguments: Sequence[tuple[Any, ...]],
+    processes: int,
+    progress: Callable[[Progress], None],
 ) -> Iterator[tuple[int, Any]]:
     """Call a function on every row of arguments, some at once; gives (place, result) as they end.
 
-    What the function reports through `report` is passed on to `progress`. Ctrl-C reaches this process alone: the others
-    learn of it through `asked_to_stop`, end with whole states, and the interrupt goes on to the caller. A second one ends
-    them at once.
+    What the function reports through `report` is passed on to `progress`. Ctrl-C reaches this
+    process alone: the others learn of it through `asked_to_stop`, end with whole states, and the
+    interrupt goes on to the caller. A second one ends them at once.
     """
     context = multiprocessing.get_context("spawn")  # a forked JAX hangs
     reports, stop = context.Queue(), context.Event()
@@ -72,7 +77,9 @@ def asked_to_stop() -> bool:
 
 
 def sensible_number() -> int:
-    """How many processes to use: one on an accelerator, which they would have to share, and else one a core, up to four."""
+    """How many processes to use: one on an accelerator, which they would have to share, and else
+    one a core, up to four.
+    """
     import jax
 
     return 1 if jax.default_backend() != "cpu" else min(4, len(os.sched_getaffinity(0)))

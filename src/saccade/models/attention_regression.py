@@ -1,10 +1,12 @@
-"""One layer of multi-head attention that fits a number for every vector (Song, Han, Zhang, Ding & Hong 2024).
+"""One layer of multi-head attention that fits a number for every vector (Song, Han, Zhang, Ding &
+Hong 2024).
 
-    MH(X) = [S_1 X W_1^V, ..., S_H X W_H^V] W^O,      S_h from X W_h^Q and X W_h^K by a kernel, W^O fixed
+    MH(X) = [S_1 X W_1^V, ..., S_H X W_H^V] W^O,      S_h from X W_h^Q and X W_h^K by a kernel, W^O
+    fixed
 
-Symbols: N sequences X of n vectors in R^D; H heads; W^Q, W^K, W^V in R^{D x d}; W^O in R^{Hd x p}; loss
-(1/2) sum ||MH(X) - y||^2, the sum over sequences, vectors and outputs. Attention is linear in the values, so they are
-projected to the p outputs before they are averaged.
+Symbols: N sequences X of n vectors in R^D; H heads; W^Q, W^K, W^V in R^{D x d}; W^O in R^{Hd x p};
+loss (1/2) sum ||MH(X) - y||^2, the sum over sequences, vectors and outputs. Attention is linear in
+the values, so they are projected to the p outputs before they are averaged.
 """
 
 import dataclasses
@@ -37,8 +39,12 @@ class AttentionRegression(AbstractModel):
     kernel: AbstractKernel
     frozen: tuple[str, ...] = eqx.field(static=True)
 
-    def attention(self, inputs: Float[Array, "sequence position feature"]) -> Float[Array, "sequence head position key"]:
-        queries, keys = (jnp.einsum("snf,hfk->shnk", inputs, part) for part in (self.queries, self.keys))
+    def attention(
+        self, inputs: Float[Array, "sequence position feature"]
+    ) -> Float[Array, "sequence head position key"]:
+        queries, keys = (
+            jnp.einsum("snf,hfk->shnk", inputs, part) for part in (self.queries, self.keys)
+        )
         return self.kernel.weights(self.kernel.scores(queries, keys))
 
     def __call__(self, batch: Sequences) -> Output:
@@ -48,7 +54,9 @@ class AttentionRegression(AbstractModel):
         return Output(jnp.einsum("shnk,shko->sno", attention, values), attention)
 
     def features(self, batch: Sequences) -> Float[Array, "row column"]:
-        """B: one row a vector, one column a head and feature, so that MH(X) = B Theta with Theta_h = W_h^V W_h^O."""
+        """B: one row a vector, one column a head and feature, so that MH(X) = B Theta with
+        Theta_h = W_h^V W_h^O.
+        """
         mixed = jnp.einsum("shnk,skf->snhf", self.attention(batch.inputs), batch.inputs)
         return mixed.reshape(mixed.shape[0] * mixed.shape[1], -1)
 
@@ -62,14 +70,18 @@ def half_squared_error(model: AttentionRegression, batch: Sequences) -> Float[Ar
 
 
 def value_curvature(model: AttentionRegression, batch: Sequences) -> Float[Array, ""]:
-    """max_h ||W_h^O||^2 ||B||^2: the loss has no larger curvature in the values; a step of its inverse never overshoots."""
+    """max_h ||W_h^O||^2 ||B||^2: the loss has no larger curvature in the values; a step of its
+    inverse never overshoots.
+    """
     largest = jnp.max(jnp.linalg.norm(model.output, ord=2, axis=(1, 2)))
     return (largest * jnp.linalg.norm(model.features(batch), ord=2)) ** 2
 
 
 @dataclasses.dataclass(frozen=True)
 class AttentionRegressionConfig(AbstractModelConfig):
-    """Random start. Standard deviations are in units of 1/sqrt(D), that of the output layer of 1/sqrt(d)."""
+    """Random start. Standard deviations are in units of 1/sqrt(D), that of the output layer of
+    1/sqrt(d).
+    """
 
     kernel: KernelName = "softmax"
     """softmax, or gaussian (not normalised)."""
@@ -88,18 +100,29 @@ class AttentionRegressionConfig(AbstractModelConfig):
     output_scale: float = 4.0
     """Standard deviation of W^O, times sqrt(d)."""
     targets: Targets = "task"
-    """task: as drawn; start: added to the model's own output at the start; teacher: added to the output that another W^Q
-    (drawn with scale 1) would give."""
+    """task: as drawn; start: added to the model's own output at the start; teacher: added to the
+    output that another W^Q (drawn with scale 1) would give.
+    """
 
     def __post_init__(self):
         require(self, "kernel", ", ".join(KERNELS), lambda value: value in KERNELS)
-        require(self, "targets", "task, start, teacher", lambda value: value in ("task", "start", "teacher"))
+        require(
+            self,
+            "targets",
+            "task, start, teacher",
+            lambda value: value in ("task", "start", "teacher"),
+        )
         require_count(self, "heads", "head_dimension")
         for field in ("query_scale", "key_scale", "value_scale", "output_scale"):
-            require(self, field, "a finite number, at least 0", lambda value: 0 <= value < float("inf"))
+            require(
+                self, field, "a finite number, at least 0", lambda value: 0 <= value < float("inf")
+            )
         unknown = [part for part in self.trained if part not in PARTS]
         if unknown or not self.trained:
-            raise ConfigError(f"trained: got {', '.join(self.trained) or 'nothing'}, allowed: some of {', '.join(PARTS)}")
+            raise ConfigError(
+                f"trained: got {', '.join(self.trained) or 'nothing'}, allowed: some of"
+                f" {', '.join(PARTS)}"
+            )
 
     def _draw(self, task: Any, key: PRNGKeyArray, scale: Any) -> Float[Array, "head feature part"]:
         shape = (self.heads, task.width, self.head_dimension)
@@ -107,16 +130,23 @@ class AttentionRegressionConfig(AbstractModelConfig):
 
     def build(self, task: Any, key: PRNGKeyArray) -> AttentionRegression:
         if task.outputs > self.head_dimension:
-            raise ConfigError(f"head_dimension: got {self.head_dimension}, allowed: at least the {task.outputs} outputs")
+            raise ConfigError(
+                f"head_dimension: got {self.head_dimension}, allowed: at least the {task.outputs}"
+                " outputs"
+            )
         keys = jax.random.split(key, 4)
         scales = (self.query_scale, self.key_scale, self.value_scale)
         parts = (self._draw(task, one, scale) for one, scale in zip(keys[:3], scales, strict=True))
         output = jax.random.normal(keys[3], (self.heads, self.head_dimension, task.outputs))
         frozen = tuple(part for part in PARTS if part not in self.trained)
         spread = self.output_scale * self.head_dimension**-0.5
-        return AttentionRegression(*parts, output=spread * output, kernel=KERNELS[self.kernel], frozen=frozen)
+        return AttentionRegression(
+            *parts, output=spread * output, kernel=KERNELS[self.kernel], frozen=frozen
+        )
 
-    def relabelled(self, task: Any, start: AttentionRegression, batch: Sequences, key: PRNGKeyArray) -> Sequences:
+    def relabelled(
+        self, task: Any, start: AttentionRegression, batch: Sequences, key: PRNGKeyArray
+    ) -> Sequences:
         if self.targets == "task":
             return batch
         source = start

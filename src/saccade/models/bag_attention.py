@@ -1,17 +1,19 @@
 """Attention over bags of words, with the work done a word rather than a token.
 
-The context of sentence x is  c_x = sum_w n_xw e^{s_w} P_w / sum_w n_xw e^{s_w}: two sparse sums over the rows
-(e^s, e^s P) of a table with one row a word. Their gradient is one sparse sum the other way: with r_x = dL/dc_x,
+The context of sentence x is  c_x = sum_w n_xw e^{s_w} P_w / sum_w n_xw e^{s_w}: two sparse sums
+over the rows (e^s, e^s P) of a table with one row a word. Their gradient is one sparse sum the
+other way: with r_x = dL/dc_x,
 
     dL/dP_w = e^{s_w} sum_{x with w} r_x / Z_x
     dL/ds_w = P_w . dL/dP_w - e^{s_w} sum_{x with w} (r_x . c_x) / Z_x
 
-so only rows of the sentences are summed over the words' occurrences, and nothing is kept a token. Both sums are done
-by gathering: rows in groups of a fixed size, then groups of groups, until a target has one row. Unlike a scatter this
-is deterministic on every device, runs in parallel, and costs the same whatever the order of the words.
+so only rows of the sentences are summed over the words' occurrences, and nothing is kept a token.
+Both sums are done by gathering: rows in groups of a fixed size, then groups of groups, until a
+target has one row. Unlike a scatter this is deterministic on every device, runs in parallel, and
+costs the same whatever the order of the words.
 
-Scores may lie up to about 110 below the largest score of the dictionary; a sentence all of whose words lie deeper has
-a partition sum of 0 in float32, and its member is then marked as diverged.
+Scores may lie up to about 110 below the largest score of the dictionary; a sentence all of whose
+words lie deeper has a partition sum of 0 in float32, and its member is then marked as diverged.
 """
 
 from collections.abc import Sequence
@@ -26,21 +28,33 @@ from saccade.core.interfaces import Batch
 from saccade.models.kernels import SOFTMAX, AbstractKernel
 
 GROUP = 4
-"""Rows summed at once; 4 wastes least for words that occur a few times (measured: 8 and 16 are slower)."""
+"""Rows summed at once; 4 wastes least for words that occur a few times (measured: 8 and 16 are
+slower).
+"""
 
 _HEADROOM = 30.0
-"""exp is taken of (score - largest score + 30): moves float32's range to where small weights are kept."""
+"""exp is taken of (score - largest score + 30): moves float32's range to where small weights are
+kept.
+"""
 
 
 class SparseSum(eqx.Module):
-    """A plan for out[target] = sum of rows[source] over the listed (target, source) pairs, by gathering alone."""
+    """A plan for out[target] = sum of rows[source] over the listed (target, source) pairs, by
+    gathering alone.
+    """
 
     levels: tuple[Int[Array, "*member group slot"], ...]
-    """Rows of the level before (the first: of the source) in each group; one past the end means nothing."""
+    """Rows of the level before (the first: of the source) in each group; one past the end means
+    nothing.
+    """
     place: Int[Array, "*member target"]
-    """Where each target's sum stands in all levels laid end to end; one past the end means an empty sum."""
+    """Where each target's sum stands in all levels laid end to end; one past the end means an
+    empty sum.
+    """
     full: bool = eqx.field(static=True)
-    """One group a target, in order, without an empty slot: as when all sentences have the same length."""
+    """One group a target, in order, without an empty slot: as when all sentences have the same
+    length.
+    """
 
     def __call__(self, rows: Float[Array, "source column"]) -> Float[Array, "target column"]:
         if self.full:
@@ -53,7 +67,9 @@ class SparseSum(eqx.Module):
         return jnp.concatenate([*sums, nothing])[self.place]
 
 
-def _sum_of_groups(rows: Float[Array, "source column"], groups: Int[Array, "group slot"]) -> Float[Array, "group column"]:
+def _sum_of_groups(
+    rows: Float[Array, "source column"], groups: Int[Array, "group slot"]
+) -> Float[Array, "group column"]:
     """A sum of gathers, not a gather of blocks then summed: XLA fuses it into one pass."""
     return sum((rows[groups[:, slot]] for slot in range(1, groups.shape[1])), rows[groups[:, 0]])
 
@@ -69,7 +85,9 @@ class Bags(eqx.Module):
 def bag_attention(
     scores: Float[Array, " word"], values: Float[Array, "column word"], bags: Bags
 ) -> Float[Array, "sentence column"]:
-    """Softmax attention over the words of each sentence: the mean of their values, weighted by exp(score)."""
+    """Softmax attention over the words of each sentence: the mean of their values, weighted by
+    exp(score).
+    """
     return _forward(scores, values, bags)[0]
 
 
@@ -82,7 +100,10 @@ def _forward(scores: Array, values: Array, bags: Bags):
 
 def _backward(saved, gradient: Array):
     weight, values, partition, context, bags = saved
-    rows = jnp.concatenate([-jnp.sum(gradient * context, axis=1, keepdims=True), gradient], axis=1) / partition
+    rows = (
+        jnp.concatenate([-jnp.sum(gradient * context, axis=1, keepdims=True), gradient], axis=1)
+        / partition
+    )
     sums = bags.by_word(rows).T
     value_gradient = weight * sums[1:]
     return weight * sums[0] + jnp.sum(values * value_gradient, axis=0), value_gradient, None
@@ -98,7 +119,9 @@ def attend(
     batch: Batch,
     kernel: AbstractKernel = SOFTMAX,
 ) -> tuple[Float[Array, "sentence column"], Float[Array, "sentence position"]]:
-    """Contexts and attention weights. An indexed batch takes the fast way; unused weights are never computed."""
+    """Contexts and attention weights. An indexed batch takes the fast way; unused weights are
+    never computed.
+    """
     attention = kernel.weights(masked(scores[items], batch.mask))
     if batch.index is not None and kernel.normalised:
         return bag_attention(scores, values, batch.index), attention
@@ -110,7 +133,9 @@ def attend(
 def masked(
     scores: Float[Array, "sentence position"], mask: Bool[Array, "sentence position"] | None
 ) -> Float[Array, "sentence position"]:
-    """Scores of the positions that hold a word; padding has score minus infinity, so that its weight is exactly 0."""
+    """Scores of the positions that hold a word; padding has score minus infinity, so that its
+    weight is exactly 0.
+    """
     return scores if mask is None else jnp.where(mask, scores, -jnp.inf)
 
 
@@ -121,20 +146,26 @@ def sum_over_sentences(
     if batch.index is not None:
         return batch.index.by_sentence(rows)
     chosen = rows[items]
-    return jnp.sum(chosen if batch.mask is None else jnp.where(batch.mask[..., None], chosen, 0), axis=1)
+    return jnp.sum(
+        chosen if batch.mask is None else jnp.where(batch.mask[..., None], chosen, 0), axis=1
+    )
 
 
-# -- building the plans, on the host, once a training ---------------------------------------------------------------
+# -- building the plans, on the host, once a training ----------------------------------------------
 
 
-def indexed(batches: Batch, items: Int[Array | np.ndarray, "member sentence position"], dictionary_size: int) -> Batch:
+def indexed(
+    batches: Batch, items: Int[Array | np.ndarray, "member sentence position"], dictionary_size: int
+) -> Batch:
     """The members' batches with the index of their sentences filled in."""
     index = index_bags(items, batches.mask, dictionary_size)  # pyright: ignore[reportArgumentType]
     return Batch(batches.words, batches.labels, batches.mask, index)
 
 
 def index_bags(
-    words: Int[Array | np.ndarray, "member sentence position"], mask: Array | np.ndarray | None, vocabulary_size: int
+    words: Int[Array | np.ndarray, "member sentence position"],
+    mask: Array | np.ndarray | None,
+    vocabulary_size: int,
 ) -> Bags:
     """The index of every member's sentences, padded to common sizes."""
     words = np.asarray(words)
@@ -150,8 +181,12 @@ def index_bags(
     return Bags(_stacked(by_sentence, vocabulary_size), _stacked(by_word, words.shape[1]))
 
 
-def _plan(source: np.ndarray, target: np.ndarray, targets: int, size: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Groups of each level (-1: empty slot), and for each target (level, group), as in `SparseSum`."""
+def _plan(
+    source: np.ndarray, target: np.ndarray, targets: int, size: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Groups of each level (-1: empty slot), and for each target (level, group), as in
+    `SparseSum`.
+    """
     order = np.argsort(target, kind="stable")
     rows, owner = source[order], target[order]
     level_of, group_of = np.full(targets, -1), np.zeros(targets, np.int64)
@@ -172,10 +207,15 @@ def _plan(source: np.ndarray, target: np.ndarray, targets: int, size: int) -> tu
         rows, owner = np.flatnonzero(open_groups), np.repeat(owners, groups)[open_groups]
 
 
-def _stacked(plans: Sequence[tuple[list[np.ndarray], list[np.ndarray]]], source_size: int) -> SparseSum:
+def _stacked(
+    plans: Sequence[tuple[list[np.ndarray], list[np.ndarray]]], source_size: int
+) -> SparseSum:
     depth, targets = max(len(levels) for levels, _ in plans), len(plans[0][1][0])
     width = max(levels[0].shape[1] for levels, _ in plans)
-    sizes = [max((len(levels[level]) if level < len(levels) else 0) for levels, _ in plans) for level in range(depth)]
+    sizes = [
+        max((len(levels[level]) if level < len(levels) else 0) for levels, _ in plans)
+        for level in range(depth)
+    ]
     starts = np.concatenate([[0], np.cumsum(sizes)])
     stacked, places = [], []
     for level in range(depth):
@@ -187,6 +227,10 @@ def _stacked(plans: Sequence[tuple[list[np.ndarray], list[np.ndarray]]], source_
                 tables[member, : len(table), : table.shape[1]] = np.where(table < 0, beyond, table)
         stacked.append(tables)
     for _, (level_of, group_of) in plans:
-        places.append(np.where(level_of < 0, starts[-1], starts[level_of] + group_of).astype(np.int32))
-    full = depth == 1 and all((levels[0] >= 0).all() and levels[0].shape == (targets, width) for levels, _ in plans)
+        places.append(
+            np.where(level_of < 0, starts[-1], starts[level_of] + group_of).astype(np.int32)
+        )
+    full = depth == 1 and all(
+        (levels[0] >= 0).all() and levels[0].shape == (targets, width) for levels, _ in plans
+    )
     return SparseSum(tuple(stacked), np.stack(places), full)  # pyright: ignore[reportArgumentType]

@@ -1,9 +1,10 @@
 """Attn-TC-CNN (Lu, Mao & Nayak 2021, appendix A): attention over neighbouring pairs of words.
 
-Two convolutions of width 2 run over the sentence, one on embeddings and one on keys; attention and head then work on
-word pairs. A convolution is linear, so pair (a, b) has the value U^T (K1 v_a + K2 v_b + bias) and the score
-q . (L1 k_a + L2 k_b + bias): tables of one row a pair, made from tables of one row a word. A sentence of n words is a
-bag of n - 1 pairs, and the attention of the plain classifier serves as it is.
+Two convolutions of width 2 run over the sentence, one on embeddings and one on keys; attention and
+head then work on word pairs. A convolution is linear, so pair (a, b) has the value U^T (K1 v_a + K2
+v_b + bias) and the score q . (L1 k_a + L2 k_b + bias): tables of one row a pair, made from tables
+of one row a word. A sentence of n words is a bag of n - 1 pairs, and the attention of the plain
+classifier serves as it is.
 """
 
 import dataclasses
@@ -36,10 +37,13 @@ class PairConvolution(eqx.Module):
         right = jnp.einsum("iw,io->ow", table, self.second)
         return (left[:, :, None] + right[:, None, :]).reshape(left.shape[0], -1)
 
-    def on(self, table: Float[Array, "input word"], first: Any, second: Any) -> Float[Array, "output pair"]:
+    def on(
+        self, table: Float[Array, "input word"], first: Any, second: Any
+    ) -> Float[Array, "output pair"]:
         """Its output for some pairs."""
         left, right = (
-            jnp.einsum("iw,io->ow", table[:, words], kernel) for words, kernel in ((first, self.first), (second, self.second))
+            jnp.einsum("iw,io->ow", table[:, words], kernel)
+            for words, kernel in ((first, self.first), (second, self.second))
         )
         return left + right + self.bias[:, None]
 
@@ -61,9 +65,13 @@ class ConvolutionalClassifier(AbstractModel):
 
     @property
     def scores(self) -> Float[Array, " pair"]:
-        if isinstance(self.kernel, Softmax):  # linear in the keys, so that they are projected before they are paired
+        if isinstance(
+            self.kernel, Softmax
+        ):  # linear in the keys, so that they are projected before they are paired
             return self.key_convolution.then(self.query[:, None]).on_pairs(self.keys)[0]
-        return self.kernel.scores(self.query[None], self.key_convolution.on_pairs(self.keys).T, scale=1.0)[0]
+        return self.kernel.scores(
+            self.query[None], self.key_convolution.on_pairs(self.keys).T, scale=1.0
+        )[0]
 
     @property
     def rescaled_embeddings(self) -> Float[Array, "dimension pair"]:
@@ -72,7 +80,9 @@ class ConvolutionalClassifier(AbstractModel):
 
     def scores_of(self, items: Any) -> Float[Array, " item"]:
         """Scores of some pairs, without making the table of all."""
-        return self.kernel.scores(self.query[None], self.key_convolution.on(self.keys, *self._words(items)).T, scale=1.0)[0]
+        return self.kernel.scores(
+            self.query[None], self.key_convolution.on(self.keys, *self._words(items)).T, scale=1.0
+        )[0]
 
     def embeddings_of(self, items: Any) -> Float[Array, "dimension item"]:
         """Embeddings of some pairs, without making the table of all."""
@@ -86,7 +96,9 @@ class ConvolutionalClassifier(AbstractModel):
 
     def __call__(self, batch: Batch) -> Output:
         values = self.embedding_convolution.then(self.head.first).on_pairs(self.embeddings)
-        context, attention = attend(self.scores, values, self.items(batch), masked_by_pairs(batch), self.kernel)
+        context, attention = attend(
+            self.scores, values, self.items(batch), masked_by_pairs(batch), self.kernel
+        )
         return Output(self.head.finish(context), attention)
 
     def trainable(self) -> PyTree:
@@ -95,7 +107,9 @@ class ConvolutionalClassifier(AbstractModel):
 
 @dataclasses.dataclass(frozen=True)
 class ConvolutionalClassifierConfig(AbstractModelConfig):
-    """Attn-TC-CNN. Convolutions start as in PyTorch; keys start at 0, as in the plain classifier."""
+    """Attn-TC-CNN. Convolutions start as in PyTorch; keys start at 0, as in the plain
+    classifier.
+    """
 
     dimension: int = 15
     """Dimension of the embeddings, and kernels of their convolution."""
@@ -109,7 +123,12 @@ class ConvolutionalClassifierConfig(AbstractModelConfig):
     def __post_init__(self):
         require(self, "kernel", ", ".join(KERNELS), lambda value: value in KERNELS)
         require_count(self, "dimension", "key_dimension")
-        require(self, "embedding_std", "a finite number, at least 0", lambda value: 0 <= value < float("inf"))
+        require(
+            self,
+            "embedding_std",
+            "a finite number, at least 0",
+            lambda value: 0 <= value < float("inf"),
+        )
 
     def build(self, task: Any, key: PRNGKeyArray) -> ConvolutionalClassifier:
         keys = jax.random.split(key, 5)
@@ -144,7 +163,9 @@ def masked_by_pairs(batch: Batch) -> Batch:
 
 
 def _convolution(key: PRNGKeyArray, dimension: int) -> PairConvolution:
-    """PyTorch's default start: uniform in +- 1/sqrt(2 dimension), two inputs a kernel and dimension."""
+    """PyTorch's default start: uniform in +- 1/sqrt(2 dimension), two inputs a kernel and
+    dimension.
+    """
     bound = (2 * dimension) ** -0.5
     shapes = ((dimension, dimension), (dimension, dimension), (dimension,))
     parts = (

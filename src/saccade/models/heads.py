@@ -1,7 +1,9 @@
-"""Classifier heads that are linear before anything else, so that words can be classified before they are averaged.
+"""Classifier heads that are linear before anything else, so that words can be classified before
+they are averaged.
 
-`project` maps the table of embeddings to the head's first layer; attention averages what it gives; `finish` does the
-rest. Attention is linear in the values, so this equals averaging first, at a fraction of the cost.
+`project` maps the table of embeddings to the head's first layer; attention averages what it gives;
+`finish` does the rest. Attention is linear in the values, so this equals averaging first, at a
+fraction of the cost.
 """
 
 from abc import abstractmethod
@@ -20,7 +22,9 @@ class AbstractHead(eqx.Module):
         return jnp.einsum("dw,dc->cw", embeddings, self.first)
 
     @abstractmethod
-    def finish(self, context: Float[Array, "sentence column"]) -> Float[Array, "sentence label"]: ...
+    def finish(
+        self, context: Float[Array, "sentence column"]
+    ) -> Float[Array, "sentence label"]: ...
 
 
 class LinearHead(AbstractHead):

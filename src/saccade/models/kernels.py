@@ -1,9 +1,10 @@
 """Attention kernels: how queries and keys make weights. Any model takes either.
 
-Softmax:    score = scale q.k,                 weights = exp(score), divided by their sum over the keys;
-Gaussian:   score = - scale ||q - k||^2 / 2,   weights = exp(score), not divided by anything.
+Softmax:    score = scale q.k,                 weights = exp(score), divided by their sum over the
+keys; Gaussian:   score = - scale ||q - k||^2 / 2,   weights = exp(score), not divided by anything.
 
-The Gaussian's score is softmax's less (|q|^2 + |k|^2) scale / 2; the scale is 1/sqrt(d) unless a model says otherwise.
+The Gaussian's score is softmax's less (|q|^2 + |k|^2) scale / 2; the scale is 1/sqrt(d) unless a
+model says otherwise.
 """
 
 from abc import abstractmethod
@@ -25,7 +26,10 @@ class AbstractKernel(eqx.Module):
 
     @abstractmethod
     def scores(
-        self, queries: Float[Array, "*#some query part"], keys: Float[Array, "*#some key part"], scale: float | None = None
+        self,
+        queries: Float[Array, "*#some query part"],
+        keys: Float[Array, "*#some key part"],
+        scale: float | None = None,
     ) -> Float[Array, "*some query key"]:
         """Logarithms of the weights, before any normalisation."""
 
@@ -40,7 +44,10 @@ class Softmax(AbstractKernel):
     normalised: ClassVar[bool] = True
 
     def scores(
-        self, queries: Float[Array, "*#some query part"], keys: Float[Array, "*#some key part"], scale: float | None = None
+        self,
+        queries: Float[Array, "*#some query part"],
+        keys: Float[Array, "*#some key part"],
+        scale: float | None = None,
     ) -> Float[Array, "*some query key"]:
         return _scale(queries, scale) * _products(queries, keys)
 
@@ -54,10 +61,15 @@ class Gaussian(AbstractKernel):
     normalised: ClassVar[bool] = False
 
     def scores(
-        self, queries: Float[Array, "*#some query part"], keys: Float[Array, "*#some key part"], scale: float | None = None
+        self,
+        queries: Float[Array, "*#some query part"],
+        keys: Float[Array, "*#some key part"],
+        scale: float | None = None,
     ) -> Float[Array, "*some query key"]:
         squares = [jnp.sum(vectors**2, axis=-1) for vectors in (queries, keys)]
-        distance = squares[0][..., :, None] + squares[1][..., None, :] - 2 * _products(queries, keys)
+        distance = (
+            squares[0][..., :, None] + squares[1][..., None, :] - 2 * _products(queries, keys)
+        )
         return -_scale(queries, scale) / 2 * distance
 
     def weights(self, scores: Float[Array, "*some key"]) -> Float[Array, "*some key"]:
@@ -68,7 +80,9 @@ def _scale(queries: Float[Array, "*some query part"], scale: float | None) -> fl
     return queries.shape[-1] ** -0.5 if scale is None else scale
 
 
-def _products(queries: Float[Array, "*#some query part"], keys: Float[Array, "*#some key part"]) -> Float[Array, "*some query key"]:
+def _products(
+    queries: Float[Array, "*#some query part"], keys: Float[Array, "*#some key part"]
+) -> Float[Array, "*some query key"]:
     return jnp.einsum("...qd,...kd->...qk", queries, keys)
 
 

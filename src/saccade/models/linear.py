@@ -6,7 +6,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 
 def uniform(key: PRNGKeyArray, shape: tuple[int, ...], fan: int) -> Float[Array, "..."]:
-    """PyTorch's start of linear and recurrent layers: uniform between -1 and 1 over the root of the inputs."""
+    """PyTorch's start of linear and recurrent layers: uniform between -1 and 1 over the root of
+    the inputs.
+    """
     return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0) * fan**-0.5
 
 
@@ -19,7 +21,9 @@ class Linear(eqx.Module):
     @staticmethod
     def build(key: PRNGKeyArray, inputs: int, outputs: int) -> "Linear":
         weight_key, bias_key = jax.random.split(key)
-        return Linear(uniform(weight_key, (inputs, outputs), inputs), uniform(bias_key, (outputs,), inputs))
+        return Linear(
+            uniform(weight_key, (inputs, outputs), inputs), uniform(bias_key, (outputs,), inputs)
+        )
 
     def __call__(self, vectors: Float[Array, "*some input"]) -> Float[Array, "*some output"]:
         return vectors @ self.weights + self.bias

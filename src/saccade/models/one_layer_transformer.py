@@ -1,16 +1,22 @@
-"""The one-layer transformer of Li, Li & Risteski (2023), which guesses masked words of documents about topics.
+"""The one-layer transformer of Li, Li & Risteski (2023), which guesses masked words of documents
+about topics.
 
-    f(X) = W_E^T (W_V W_E X) Attn(X) + b,      Attn = column softmax of (W_K Z)^T (W_Q Z) / sqrt(d_a),  Z = W_E X
+    f(X) = W_E^T (W_V W_E X) Attn(X) + b,      Attn = column softmax of (W_K Z)^T (W_Q Z) /
+    sqrt(d_a),  Z = W_E X
 
-No residual, feed-forward layer, norm or positions. So everything depends on words alone: with D ids, a D x D table of
-scores and a D x D table of values say what every position gives. Three facts make training cheap:
+No residual, feed-forward layer, norm or positions. So everything depends on words alone: with D
+ids, a D x D table of scores and a D x D table of values say what every position gives. Three facts
+make training cheap:
 
-* a document is its counts: a query attends to id j with weight (count of j) x exp(score), so keys are D ids, not N positions;
-* only selected positions have a loss, and most of them show the hidden id, so they share one row a document;
-* the few others are gathered into rows whose number is bounded (Chernoff: exceeded less than once in 1e15 batches).
+* a document is its counts: a query attends to id j with weight (count of j) x exp(score), so keys
+  are D ids, not N positions;
+* only selected positions have a loss, and most of them show the hidden id, so they share one row a
+  document;
+* the few others are gathered into rows whose number is bounded (Chernoff: exceeded less than once
+  in 1e15 batches).
 
-Attention may be uniform, learned (W_K, W_Q), tied to three numbers (same word, same topic, other topic; stage 2 of the
-theory), or free (the D x D table itself is trained).
+Attention may be uniform, learned (W_K, W_Q), tied to three numbers (same word, same topic, other
+topic; stage 2 of the theory), or free (the D x D table itself is trained).
 """
 
 import dataclasses
@@ -35,7 +41,9 @@ from saccade.tasks.topic_documents import Documents
 PARTS = ("embeddings", "values", "keys", "queries", "bias", "score_table")
 
 BLOCKS = ("hidden", "same", "other", "output hidden")
-"""Blocks of a value matrix: the hidden id's column, words of one topic, words of two, the hidden id's row."""
+"""Blocks of a value matrix: the hidden id's column, words of one topic, words of two, the hidden
+id's row.
+"""
 
 Attention = Literal["uniform", "learned", "tied", "free"]
 Embedding = Literal["one_hot", "trained"]
@@ -44,7 +52,9 @@ Start = Literal["gaussian", "uniform", "default"]
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """A value matrix that is constant on blocks: row = output word, column = attended id. Its row of the hidden id is 0."""
+    """A value matrix that is constant on blocks: row = output word, column = attended id. Its
+    row of the hidden id is 0.
+    """
 
     hidden: Any
     """Entries of the hidden id's column (x of the theory)."""
@@ -59,11 +69,17 @@ class Blocks:
         same = (topic[:, None] == topic[None, :]) & word[:, None]
         hidden = word[:, None] & (np.arange(topic.size) == hidden_id)[None, :]
         other = word[:, None] & word[None, :] & ~same
-        return jnp.where(same, self.same, 0.0) + jnp.where(hidden, self.hidden, 0.0) + jnp.where(other, self.other, 0.0)
+        return (
+            jnp.where(same, self.same, 0.0)
+            + jnp.where(hidden, self.hidden, 0.0)
+            + jnp.where(other, self.other, 0.0)
+        )
 
 
 class TiedScores(eqx.Module):
-    """Attention tied to three numbers: c1 on the same word, c2 on another word of its topic, c3 on any other."""
+    """Attention tied to three numbers: c1 on the same word, c2 on another word of its topic, c3
+    on any other.
+    """
 
     same_word: Float[Array, ""]
     """log(c1 / c3), the logarithm of beta."""
@@ -96,7 +112,7 @@ class OneLayerTransformer(AbstractModel):
     selected_hidden: bool = eqx.field(static=True)
     frozen: tuple[str, ...] = eqx.field(static=True)
 
-    # -- tables -------------------------------------------------------------------------------------------------
+    # -- tables ------------------------------------------------------------------------------------
 
     def scores(self) -> Float[Array, "query key"] | None:
         """Log weight of every key id for every query id; None if attention is uniform."""
@@ -104,7 +120,11 @@ class OneLayerTransformer(AbstractModel):
             return self.score_table
         if self.tied is not None:
             assert self.relation is not None
-            return jnp.where(self.relation == 0, self.tied.same_word, jnp.where(self.relation == 1, self.tied.same_topic, 0.0))
+            return jnp.where(
+                self.relation == 0,
+                self.tied.same_word,
+                jnp.where(self.relation == 1, self.tied.same_topic, 0.0),
+            )
         if self.keys is None or self.queries is None:
             return None
         queries, keys = (self._embedded(part) for part in (self.queries, self.keys))
@@ -127,10 +147,16 @@ class OneLayerTransformer(AbstractModel):
         """E = W_E^T W_E, the dot products of the embeddings."""
         return jnp.eye(self.ids) if self.embeddings is None else self.embeddings.T @ self.embeddings
 
-    def _added(self, outputs: Float[Array, "*some id"], mass: Float[Array, "*some"]) -> Float[Array, "*some id"]:
-        """Outputs with the biases: that of the values times the mass of attention, and that of the outputs."""
+    def _added(
+        self, outputs: Float[Array, "*some id"], mass: Float[Array, "*some"]
+    ) -> Float[Array, "*some id"]:
+        """Outputs with the biases: that of the values times the mass of attention, and that of
+        the outputs.
+        """
         if self.value_bias is not None:
-            offset = self.value_bias if self.embeddings is None else self.value_bias @ self.embeddings
+            offset = (
+                self.value_bias if self.embeddings is None else self.value_bias @ self.embeddings
+            )
             outputs = outputs + mass[..., None] * offset
         return outputs if self.bias is None else outputs + self.bias
 
@@ -138,7 +164,9 @@ class OneLayerTransformer(AbstractModel):
         """What the biases add to every output, under attention of mass 1."""
         return self._added(jnp.zeros(self.ids), jnp.ones(()))
 
-    def _weights(self, scores: Float[Array, "*some key"], seen: Bool[Array, "*some key"]) -> Float[Array, "*some key"]:
+    def _weights(
+        self, scores: Float[Array, "*some key"], seen: Bool[Array, "*some key"]
+    ) -> Float[Array, "*some key"]:
         """Weights of the keys that are seen; all 0 where none is."""
         blind = ~jnp.any(seen, axis=-1, keepdims=True)
         return jnp.where(blind, 0.0, self.kernel.weights(jnp.where(seen | blind, scores, -jnp.inf)))
@@ -149,7 +177,10 @@ class OneLayerTransformer(AbstractModel):
         return ~batch.selected if batch.mask is None else batch.mask & ~batch.selected
 
     def _outputs(
-        self, scores: Float[Array, "row key"] | None, counts: Float[Array, "row key"], values: Float[Array, "key id"]
+        self,
+        scores: Float[Array, "row key"] | None,
+        counts: Float[Array, "row key"],
+        values: Float[Array, "key id"],
     ) -> Float[Array, "row id"]:
         """Outputs of queries, from their scores and the counts of their documents."""
         present = counts > 0
@@ -158,31 +189,46 @@ class OneLayerTransformer(AbstractModel):
         weights = self._weights(scores + jnp.log(jnp.where(present, counts, 1.0)), present)
         return self._added(weights @ values, jnp.sum(weights, axis=-1))
 
-    # -- calling ------------------------------------------------------------------------------------------------
+    # -- calling -----------------------------------------------------------------------------------
 
     def __call__(self, batch: Documents) -> Output:
         """Logits and attention at every position. (Training takes the short way, see `guesses`.)"""
         scores, seen = self.scores(), self._seen(batch)
         shape = (*batch.words.shape, batch.words.shape[1])
-        position_scores = jnp.zeros(shape) if scores is None else scores[batch.words[:, :, None], batch.words[:, None, :]]
-        attention = self._weights(position_scores, jnp.broadcast_to(True if seen is None else seen[:, None, :], shape))
+        position_scores = (
+            jnp.zeros(shape)
+            if scores is None
+            else scores[batch.words[:, :, None], batch.words[:, None, :]]
+        )
+        attention = self._weights(
+            position_scores, jnp.broadcast_to(True if seen is None else seen[:, None, :], shape)
+        )
         values = self.value_table()[batch.words]
         logits = jnp.einsum("dqk,dko->dqo", attention, values)
         return Output(self._added(logits, jnp.sum(attention, axis=-1)), attention)
 
     def guesses(self, batch: Documents) -> "Guesses":
-        """What the model guesses at the selected positions: one row a document for all that are hidden, one for each other."""
+        """What the model guesses at the selected positions: one row a document for all that are
+        hidden, one for each other.
+        """
         documents, positions = batch.words.shape
         hidden = batch.selected & (batch.words == self.hidden_id)
-        place, there = chosen_places(batch.selected & ~hidden, most(documents * positions, self.looking_share))
-        query = jnp.concatenate([jnp.full(documents, self.hidden_id), batch.words.reshape(-1)[place]])
+        place, there = chosen_places(
+            batch.selected & ~hidden, most(documents * positions, self.looking_share)
+        )
+        query = jnp.concatenate(
+            [jnp.full(documents, self.hidden_id), batch.words.reshape(-1)[place]]
+        )
         document = jnp.concatenate([jnp.arange(documents), place // positions])
         label = batch.labels.reshape(-1)[place]
         right = (label[:, None] == jnp.arange(self.ids)) & there[:, None]
         targets = jnp.concatenate([id_counts(batch.labels, hidden, self.ids), right])
         scores = self.scores()
         counts = id_counts(batch.words, self._seen(batch), self.ids)[document]
-        return Guesses(self._outputs(None if scores is None else scores[query], counts, self.value_table()), targets)
+        return Guesses(
+            self._outputs(None if scores is None else scores[query], counts, self.value_table()),
+            targets,
+        )
 
     def penalty(self) -> Float[Array, ""] | float:
         if self.values is None or (isinstance(self.ridge, float) and self.ridge == 0):
@@ -211,7 +257,9 @@ def squared_error(model: OneLayerTransformer, batch: Documents) -> Float[Array, 
     """Mean over the selected positions of ||f - e_w||^2, w the right word."""
     guesses = model.guesses(batch)
     times = jnp.sum(guesses.targets, axis=1)
-    squares = times * (jnp.sum(guesses.outputs**2, axis=1) + 1) - 2 * jnp.sum(guesses.outputs * guesses.targets, axis=1)
+    squares = times * (jnp.sum(guesses.outputs**2, axis=1) + 1) - 2 * jnp.sum(
+        guesses.outputs * guesses.targets, axis=1
+    )
     return jnp.sum(squares) / guesses.count
 
 
@@ -222,18 +270,24 @@ def guess_entropy(model: OneLayerTransformer, batch: Documents) -> Float[Array, 
 
 
 def expected_squared_error(model: OneLayerTransformer, batch: Moments) -> Float[Array, ""]:
-    """E ||W Pt + b - P||^2 over long documents, under uniform attention: what squared error exceeds its minimum by."""
+    """E ||W Pt + b - P||^2 over long documents, under uniform attention: what squared error
+    exceeds its minimum by.
+    """
     outputs = batch.shown @ model.value_table() + batch.constant[:, None] * model.offset()
     return jnp.sum((outputs - batch.target) ** 2)
 
 
 def uniform_curvature(model: OneLayerTransformer, batch: Moments) -> Float[Array, ""]:
-    """Largest curvature of `expected_squared_error` and the ridge in the values, with one-hot embeddings."""
+    """Largest curvature of `expected_squared_error` and the ridge in the values, with one-hot
+    embeddings.
+    """
     return 2 * (jnp.linalg.norm(batch.shown, ord=2) ** 2 + model.ridge)
 
 
 def id_counts(
-    ids: Int[Array, "document position"], present: Bool[Array, "document position"] | None, size: int
+    ids: Int[Array, "document position"],
+    present: Bool[Array, "document position"] | None,
+    size: int,
 ) -> Float[Array, "document id"]:
     """How often each document has each id, among the positions that are present."""
     dtype = jnp.zeros(()).dtype
@@ -242,11 +296,16 @@ def id_counts(
     return jnp.zeros((ids.shape[0], size), dtype).at[document, ids].add(weight)
 
 
-def chosen_places(chosen: Bool[Array, "document position"], rows: int) -> tuple[Int[Array, " row"], Bool[Array, " row"]]:
-    """Numbers of the chosen places, document after document, in a fixed number of rows; and which rows are used."""
+def chosen_places(
+    chosen: Bool[Array, "document position"], rows: int
+) -> tuple[Int[Array, " row"], Bool[Array, " row"]]:
+    """Numbers of the chosen places, document after document, in a fixed number of rows; and
+    which rows are used.
+    """
     documents, positions = chosen.shape
     flags = chosen.astype(jnp.float32)
-    # Running sums as products with triangles: XLA's own are slow to compile and to run on a CPU. Exact below 2^24.
+    # Running sums as products with triangles: XLA's own are slow to compile and to run on a CPU.
+    # Exact below 2^24.
     before = flags @ jnp.triu(jnp.ones((positions, positions), jnp.float32), 1)
     starts = jnp.tril(jnp.ones((documents, documents), jnp.float32), -1) @ jnp.sum(flags, axis=1)
     row = jnp.where(chosen, (before + starts[:, None]).astype(jnp.int32), rows)
@@ -274,13 +333,17 @@ class OneLayerTransformerConfig(AbstractModelConfig):
     values: Literal["trained", "identity"] | Callable[[Any], Blocks] = "trained"
     """trained; identity; or a function of the task that gives the blocks of frozen values."""
     frozen: tuple[str, ...] = ()
-    """Parts that are there and do not learn: embeddings, values, keys, queries, bias, score_table."""
+    """Parts that are there and do not learn: embeddings, values, keys, queries, bias,
+    score_table.
+    """
     bias: bool = False
     """Whether outputs have a trained bias. (Its curvature is 10 to 20 times that of the values.)"""
     layer_biases: bool = False
     """Whether keys, queries and values have biases, as in the authors' code."""
     start: Start = "gaussian"
-    """Of keys, queries and values: gaussian N(0, std^2); uniform on 0 to std (the authors' code); default: PyTorch's."""
+    """Of keys, queries and values: gaussian N(0, std^2); uniform on 0 to std (the authors'
+    code); default: PyTorch's.
+    """
     start_std: float = 1e-3
     """Scale of that start."""
     embedding_std: float = 0.05
@@ -293,20 +356,40 @@ class OneLayerTransformerConfig(AbstractModelConfig):
     """softmax, or gaussian (not normalised)."""
 
     def __post_init__(self):
-        require(self, "embedding", "one_hot, trained", lambda value: value in ("one_hot", "trained"))
-        require(self, "attention", "uniform, learned, tied, free", lambda value: value in ("uniform", "learned", "tied", "free"))
-        require(self, "start", "gaussian, uniform, default", lambda value: value in ("gaussian", "uniform", "default"))
+        require(
+            self, "embedding", "one_hot, trained", lambda value: value in ("one_hot", "trained")
+        )
+        require(
+            self,
+            "attention",
+            "uniform, learned, tied, free",
+            lambda value: value in ("uniform", "learned", "tied", "free"),
+        )
+        require(
+            self,
+            "start",
+            "gaussian, uniform, default",
+            lambda value: value in ("gaussian", "uniform", "default"),
+        )
         require(self, "kernel", ", ".join(KERNELS), lambda value: value in KERNELS)
         require_count(self, "dimension", least=0)
         for field in ("start_std", "embedding_std", "ridge"):
-            require(self, field, "a finite number, at least 0", lambda value: 0 <= value < float("inf"))
+            require(
+                self, field, "a finite number, at least 0", lambda value: 0 <= value < float("inf")
+            )
         unknown = [part for part in self.frozen if part not in PARTS]
         if unknown:
             raise ConfigError(f"frozen: got {unknown[0]}, allowed: {', '.join(PARTS)}")
         if callable(self.values) and self.embedding != "one_hot":
-            raise ConfigError("values: got blocks, allowed: only with one-hot embeddings, blocks are a table of words")
+            raise ConfigError(
+                "values: got blocks, allowed: only with one-hot embeddings, blocks are a table of"
+                " words"
+            )
         if self.kernel == "gaussian" and self.attention != "learned":
-            raise ConfigError(f"kernel: got gaussian, allowed: softmax, because {self.attention} attention has no keys and queries")
+            raise ConfigError(
+                f"kernel: got gaussian, allowed: softmax, because {self.attention} attention has no"
+                " keys and queries"
+            )
 
     def build(self, task: Any, key: PRNGKeyArray) -> OneLayerTransformer:
         embedding_key, value_key, key_key, query_key, *bias_keys = jax.random.split(key, 7)
@@ -317,15 +400,26 @@ class OneLayerTransformerConfig(AbstractModelConfig):
         frozen = self.frozen
         values = None
         if callable(self.values):
-            values, frozen = self.values(task).table(task.topic_of_id, task.hidden_id), (*frozen, "values")
+            values, frozen = (
+                self.values(task).table(task.topic_of_id, task.hidden_id),
+                (*frozen, "values"),
+            )
         elif self.values == "trained":
             values = self._matrix(value_key, dimension)
         topic, same = task.topic_of_id, np.eye(ids, dtype=bool)
         words = (topic >= 0)[:, None] & (topic >= 0)[None, :]
-        relation = np.where(words & same, 0, np.where(words & (topic[:, None] == topic[None, :]), 1, 2))
-        biases = [self._vector(one, dimension) for one in bias_keys] if self.layer_biases else [None] * 3
+        relation = np.where(
+            words & same, 0, np.where(words & (topic[:, None] == topic[None, :]), 1, 2)
+        )
+        biases = (
+            [self._vector(one, dimension) for one in bias_keys] if self.layer_biases else [None] * 3
+        )
         return OneLayerTransformer(
-            embeddings=self.embedding_std * jax.random.normal(embedding_key, (dimension, ids)) if trained else None,
+            embeddings=(
+                self.embedding_std * jax.random.normal(embedding_key, (dimension, ids))
+                if trained
+                else None
+            ),
             values=values,
             keys=self._matrix(key_key, dimension) if learned else None,
             queries=self._matrix(query_key, dimension) if learned else None,
@@ -352,7 +446,9 @@ class OneLayerTransformerConfig(AbstractModelConfig):
             case "uniform":
                 return self.start_std * jax.random.uniform(key, (size, size))
             case "default":
-                return jax.random.uniform(key, (size, size), minval=-(size**-0.5), maxval=size**-0.5)
+                return jax.random.uniform(
+                    key, (size, size), minval=-(size**-0.5), maxval=size**-0.5
+                )
 
     def _vector(self, key: PRNGKeyArray, size: int) -> Float[Array, " size"]:
         if self.start == "default":

@@ -1,8 +1,10 @@
-"""The recurrent layer: LSTM or GRU, one or both directions, one component for every model that has one.
+"""The recurrent layer: LSTM or GRU, one or both directions, one component for every model that has
+one.
 
-The gradient is written by hand, for speed: differentiated as it stands, a scan adds up the gradient of the state's weights in every
-step (a product and a sum of the size of the weights). Here the backward scan only carries what is recurrent, and the
-weights' gradient is one product over all steps and sentences. Numbers and starts are those of PyTorch's `nn.LSTM` and `nn.GRU`.
+The gradient is written by hand, for speed: differentiated as it stands, a scan adds up the gradient
+of the state's weights in every step (a product and a sum of the size of the weights). Here the
+backward scan only carries what is recurrent, and the weights' gradient is one product over all
+steps and sentences. Numbers and starts are those of PyTorch's `nn.LSTM` and `nn.GRU`.
 """
 
 from functools import partial
@@ -20,17 +22,23 @@ State = tuple[Float[Array, "sentence hidden"], ...]
 """What a cell hands on: the output first; an LSTM also has its memory."""
 
 FEW_WORDS = 512
-"""Up to here a word's row is found by a product with one-hot vectors: its gradient is a product too, and not a slow scatter."""
+"""Up to here a word's row is found by a product with one-hot vectors: its gradient is a product
+too, and not a slow scatter.
+"""
 
 
-def lstm_cell(inputs: Float[Array, "sentence gate"], fed_back: Float[Array, "sentence gate"], state: State) -> State:
+def lstm_cell(
+    inputs: Float[Array, "sentence gate"], fed_back: Float[Array, "sentence gate"], state: State
+) -> State:
     gates = inputs + fed_back
     enter, forget, content, leave = jnp.split(gates, 4, axis=-1)
     memory = jax.nn.sigmoid(forget) * state[1] + jax.nn.sigmoid(enter) * jnp.tanh(content)
     return jax.nn.sigmoid(leave) * jnp.tanh(memory), memory
 
 
-def gru_cell(inputs: Float[Array, "sentence gate"], fed_back: Float[Array, "sentence gate"], state: State) -> State:
+def gru_cell(
+    inputs: Float[Array, "sentence gate"], fed_back: Float[Array, "sentence gate"], state: State
+) -> State:
     (reset_in, keep_in, content_in), (reset_back, keep_back, content_back) = (
         jnp.split(part, 3, axis=-1) for part in (inputs, fed_back)
     )
@@ -43,7 +51,9 @@ CELLS = {"lstm": (lstm_cell, 4, 2), "gru": (gru_cell, 3, 1)}
 """Each cell: its function, its gates and the arrays of its state."""
 
 
-def _fed_back(weights: Float[Array, "hidden gate"], bias: Float[Array, " gate"], state: State) -> Float[Array, "sentence gate"]:
+def _fed_back(
+    weights: Float[Array, "hidden gate"], bias: Float[Array, " gate"], state: State
+) -> Float[Array, "sentence gate"]:
     return state[0] @ weights + bias
 
 
@@ -68,7 +78,15 @@ def recur(
     return _forward(cell, inputs, weights, bias, start, mask, backwards)[0]
 
 
-def _forward(cell: CellName, inputs: Array, weights: Array, bias: Array, start: State, mask: Array | None, backwards: bool):
+def _forward(
+    cell: CellName,
+    inputs: Array,
+    weights: Array,
+    bias: Array,
+    start: State,
+    mask: Array | None,
+    backwards: bool,
+):
     step = CELLS[cell][0]
 
     def move(state: State, at: tuple[Array, Array | None]):
@@ -89,7 +107,9 @@ def _backward(cell: CellName, backwards: bool, kept: tuple, gradients: tuple[Arr
     def move(of_state: State, at: tuple):
         of_output, inputs_here, fed_here, state, there = at
         of_new = (of_state[0] + of_output, *of_state[1:])
-        _, pull = jax.vjp(lambda *parts: _held(there, step(*parts), parts[2]), inputs_here, fed_here, state)
+        _, pull = jax.vjp(
+            lambda *parts: _held(there, step(*parts), parts[2]), inputs_here, fed_here, state
+        )
         of_inputs, of_fed, of_before = pull(of_new)
         return (of_before[0] + of_fed @ weights.T, *of_before[1:]), (of_inputs, of_fed)
 
@@ -103,7 +123,9 @@ recur.defvjp(_forward, _backward)
 
 
 class Recurrence(eqx.Module):
-    """One recurrent layer in one direction. Arrays inside have positions first, as the scan wants them."""
+    """One recurrent layer in one direction. Arrays inside have positions first, as the scan
+    wants them.
+    """
 
     input_weights: Float[Array, "feature gate"]
     input_bias: Float[Array, " gate"]
@@ -113,7 +135,9 @@ class Recurrence(eqx.Module):
     backwards: bool = eqx.field(static=True, default=False)
 
     @staticmethod
-    def build(key: PRNGKeyArray, features: int, hidden: int, cell: CellName, backwards: bool = False) -> "Recurrence":
+    def build(
+        key: PRNGKeyArray, features: int, hidden: int, cell: CellName, backwards: bool = False
+    ) -> "Recurrence":
         """Uniform between -1 and 1 over sqrt(hidden), as PyTorch does it."""
         gates = CELLS[cell][1] * hidden
         shapes = ((features, gates), (gates,), (hidden, gates), (gates,))
@@ -127,7 +151,9 @@ class Recurrence(eqx.Module):
         return self.state_weights.shape[0]
 
     def start(self, sentences: int) -> State:
-        return (jnp.zeros((sentences, self.hidden), self.state_weights.dtype),) * CELLS[self.cell][2]
+        return (jnp.zeros((sentences, self.hidden), self.state_weights.dtype),) * CELLS[self.cell][
+            2
+        ]
 
     def of_words(
         self,
@@ -137,9 +163,11 @@ class Recurrence(eqx.Module):
         start: State | None = None,
         gates: Float[Array, "sentence position"] | None = None,
     ) -> tuple[Float[Array, "sentence position hidden"], State]:
-        """Outputs at all positions, and the last state, for sentences of words that have embeddings.
+        """Outputs at all positions, and the last state, for sentences of words that have
+        embeddings.
 
-        The table is projected before words look themselves up in it. `gates` multiply the embeddings, for saliency.
+        The table is projected before words look themselves up in it. `gates` multiply the
+        embeddings, for saliency.
         """
         inputs = looked_up(table @ self.input_weights, words)
         if gates is not None:
@@ -152,7 +180,9 @@ class Recurrence(eqx.Module):
         return jnp.swapaxes(outputs, 0, 1), last
 
 
-def looked_up(table: Float[Array, "word column"], words: Int[Array, "*some"]) -> Float[Array, "*some column"]:
+def looked_up(
+    table: Float[Array, "word column"], words: Int[Array, "*some"]
+) -> Float[Array, "*some column"]:
     """The rows of some words."""
     if table.shape[0] > FEW_WORDS:
         return table[words]

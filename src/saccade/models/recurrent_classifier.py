@@ -1,8 +1,10 @@
-"""The recurrent classifier with additive attention (Snell, Zhong, Klein & Steinhardt 2021, section 2.4).
+"""The recurrent classifier with additive attention (Snell, Zhong, Klein & Steinhardt 2021, section
+2.4).
 
-States h_l of an LSTM (one direction or both); scores a_l = v . ReLU(Q h_l + q); attention is their softmax; the logit of the
-positive class is the attended sum of gamma_l = W . h_l + b. The lexical probe is sigmoid of gamma_l with the sign of the label, so
-that p_correct = sigmoid(sum of alpha_l logit(beta_l)). (The text prints a_l for alpha_l once, in eq. 8.)
+States h_l of an LSTM (one direction or both); scores a_l = v . ReLU(Q h_l + q); attention is their
+softmax; the logit of the positive class is the attended sum of gamma_l = W . h_l + b. The lexical
+probe is sigmoid of gamma_l with the sign of the label, so that p_correct = sigmoid(sum of alpha_l
+logit(beta_l)). (The text prints a_l for alpha_l once, in eq. 8.)
 """
 
 import dataclasses
@@ -40,11 +42,16 @@ class RecurrentClassifier(AbstractModel):
     def states(
         self, batch: Batch, gates: Float[Array, "sentence position"] | None = None
     ) -> Float[Array, "sentence position state"]:
-        outputs = [layer.of_words(self.embeddings, batch.words, batch.mask, gates=gates)[0] for layer in self.layers]
+        outputs = [
+            layer.of_words(self.embeddings, batch.words, batch.mask, gates=gates)[0]
+            for layer in self.layers
+        ]
         return jnp.concatenate(outputs, axis=-1)
 
     def weights(
-        self, states: Float[Array, "sentence position state"], mask: Bool[Array, "sentence position"] | None
+        self,
+        states: Float[Array, "sentence position state"],
+        mask: Bool[Array, "sentence position"] | None,
     ) -> Float[Array, "sentence position"]:
         there = jnp.ones(states.shape[:2], bool) if mask is None else mask
         if self.attention == "uniform":
@@ -59,14 +66,20 @@ class RecurrentClassifier(AbstractModel):
         return self.readout(self.states(batch, gates))[..., 0]
 
     def lexical_probe(self, batch: Batch) -> Float[Array, "sentence position"]:
-        """log beta_l: the log probability of the right label, if the model attended to one position only."""
+        """log beta_l: the log probability of the right label, if the model attended to one
+        position only.
+        """
         return jax.nn.log_sigmoid((2 * batch.labels - 1)[:, None] * self.word_logits(batch))
 
-    def __call__(self, batch: Batch, gates: Float[Array, "sentence position"] | None = None) -> Output:
+    def __call__(
+        self, batch: Batch, gates: Float[Array, "sentence position"] | None = None
+    ) -> Output:
         """Logits 0 and that of the positive class. `gates` multiply the embeddings."""
         states = self.states(batch, gates)
         weights = self.weights(states, batch.mask)
-        positive = jnp.sum(weights * self.readout(states)[..., 0], axis=-1)  # attention is linear: words are classified first
+        positive = jnp.sum(
+            weights * self.readout(states)[..., 0], axis=-1
+        )  # attention is linear: words are classified first
         return Output(jnp.stack([jnp.zeros_like(positive), positive], axis=-1), weights)
 
     def trainable(self) -> PyTree:
@@ -101,12 +114,21 @@ class RecurrentClassifierConfig(AbstractModelConfig):
 
     def __post_init__(self):
         require_count(self, "hidden", "features", "score_size")
-        for field, allowed in (("directions", ("one", "both")), ("cell", ("lstm", "gru")),
-                               ("attention", ("learned", "frozen", "uniform")), ("lexicon", ("learned", "frozen")),
-                               ("kernel", tuple(KERNELS))):  # fmt: skip
-            require(self, field, ", ".join(allowed), lambda value, allowed=allowed: value in allowed)
+        for field, allowed in (
+            ("directions", ("one", "both")),
+            ("cell", ("lstm", "gru")),
+            ("attention", ("learned", "frozen", "uniform")),
+            ("lexicon", ("learned", "frozen")),
+            ("kernel", tuple(KERNELS)),
+        ):
+            require(
+                self, field, ", ".join(allowed), lambda value, allowed=allowed: value in allowed
+            )
         if self.lexicon == "frozen" and self.attention != "learned":
-            raise ConfigError(f"lexicon: got 'frozen' with attention {self.attention!r}, allowed: with attention that is learned")
+            raise ConfigError(
+                f"lexicon: got 'frozen' with attention {self.attention!r}, allowed: with attention"
+                " that is learned"
+            )
 
     def build(self, task: Any, key: PRNGKeyArray) -> RecurrentClassifier:
         keys = jax.random.split(key, 6)
@@ -114,9 +136,14 @@ class RecurrentClassifierConfig(AbstractModelConfig):
         size = self.hidden * len(directions)
         return RecurrentClassifier(
             jax.random.normal(keys[0], (task.vocabulary_size, self.features)),
-            tuple(Recurrence.build(keys[1 + back], self.features, self.hidden, self.cell, back) for back in directions),
+            tuple(
+                Recurrence.build(keys[1 + back], self.features, self.hidden, self.cell, back)
+                for back in directions
+            ),
             Linear.build(keys[3], size, self.score_size),
             Linear.build(keys[4], self.score_size, 1),
             Linear.build(keys[5], size, 1),
-            self.attention, self.lexicon, KERNELS[self.kernel],
-        )  # fmt: skip
+            self.attention,
+            self.lexicon,
+            KERNELS[self.kernel],
+        )

@@ -1,12 +1,15 @@
-"""The sequence-to-sequence model with dot attention (Snell, Zhong, Klein & Steinhardt 2021, sections 2.1 and 5.2).
+"""The sequence-to-sequence model with dot attention (Snell, Zhong, Klein & Steinhardt 2021,
+sections 2.1 and 5.2).
 
-Encoder states h_l, decoder states s_t (teacher forcing); head k scores a_{t,l} = (A_k s_t + b_k) . h_l; its softmax over l weighs
-the states; the heads' contexts are summed (the text) or averaged (the authors' code), after a projection P_k that the
-code has and the text does not; N([c_t, s_t]), one hidden layer, gives the logits. The lexical probe asks the same N what it would
-say if all heads attended to one position only: beta_{t,l} = N([c of h_l alone, s_t])_{y_t}.
+Encoder states h_l, decoder states s_t (teacher forcing); head k scores a_{t,l} = (A_k s_t + b_k) .
+h_l; its softmax over l weighs the states; the heads' contexts are summed (the text) or averaged
+(the authors' code), after a projection P_k that the code has and the text does not; N([c_t, s_t]),
+one hidden layer, gives the logits. The lexical probe asks the same N what it would say if all heads
+attended to one position only: beta_{t,l} = N([c of h_l alone, s_t])_{y_t}.
 
-Starts are PyTorch's. `base_start` and `head_starts` name starts by number: with them the base, or a head, is the same
-in every member, whatever its seed, so that heads can be drawn, tried and combined.
+Starts are PyTorch's. `base_start` and `head_starts` name starts by number: with them the base, or a
+head, is the same in every member, whatever its seed, so that heads can be drawn, tried and
+combined.
 """
 
 import dataclasses
@@ -35,7 +38,9 @@ NOT_USED = -1e9
 
 
 class Heads(eqx.Module):
-    """Attention heads, stacked: how each makes a query of a decoder state, and a context of what it sees."""
+    """Attention heads, stacked: how each makes a query of a decoder state, and a context of what
+    it sees.
+    """
 
     query_weights: Float[Array, "head hidden hidden"]
     query_bias: Float[Array, "head hidden"]
@@ -46,25 +51,37 @@ class Heads(eqx.Module):
     def build(keys: Any, hidden: int, projected: bool) -> "Heads":
         def one(key: PRNGKeyArray) -> tuple[Linear, Linear]:
             query_key, context_key = jax.random.split(key)
-            return Linear.build(query_key, hidden, hidden), Linear.build(context_key, hidden, hidden)
+            return Linear.build(query_key, hidden, hidden), Linear.build(
+                context_key, hidden, hidden
+            )
 
         query, context = jax.vmap(one)(keys)
-        return Heads(query.weights, query.bias, *((context.weights, context.bias) if projected else (None, None)))
+        return Heads(
+            query.weights,
+            query.bias,
+            *((context.weights, context.bias) if projected else (None, None)),
+        )
 
     @property
     def count(self) -> int:
         return self.query_bias.shape[0]
 
-    def queries(self, states: Float[Array, "pair target hidden"]) -> Float[Array, "pair head target hidden"]:
+    def queries(
+        self, states: Float[Array, "pair target hidden"]
+    ) -> Float[Array, "pair head target hidden"]:
         return jnp.einsum("bth,khd->bktd", states, self.query_weights) + self.query_bias[:, None]
 
-    def contexts(self, seen: Float[Array, "pair head place hidden"]) -> Float[Array, "pair place hidden"]:
+    def contexts(
+        self, seen: Float[Array, "pair head place hidden"]
+    ) -> Float[Array, "pair place hidden"]:
         """The sum of all heads' contexts, given what each of them sees."""
         if self.context_weights is None or self.context_bias is None:
             return seen.sum(1)
         return jnp.einsum("bkth,khd->btd", seen, self.context_weights) + self.context_bias.sum(0)
 
-    def contexts_of_one(self, states: Float[Array, "pair source hidden"]) -> Float[Array, "pair source hidden"]:
+    def contexts_of_one(
+        self, states: Float[Array, "pair source hidden"]
+    ) -> Float[Array, "pair source hidden"]:
         """The sum of all heads' contexts, if all see one position only, for every position."""
         if self.context_weights is None or self.context_bias is None:
             return self.count * states
@@ -93,7 +110,9 @@ class SequenceToSequence(AbstractModel):
     def encoded(
         self, batch: SentencePairs, gates: Float[Array, "pair source"] | None = None
     ) -> tuple[Float[Array, "pair source hidden"], State]:
-        return self.encoder.of_words(self.source_embeddings, batch.source, batch.source_mask, gates=gates)
+        return self.encoder.of_words(
+            self.source_embeddings, batch.source, batch.source_mask, gates=gates
+        )
 
     def decoded(self, batch: SentencePairs, start: State) -> Float[Array, "pair target hidden"]:
         table = self.source_embeddings if self.target_embeddings is None else self.target_embeddings
@@ -108,15 +127,21 @@ class SequenceToSequence(AbstractModel):
         """Attention of every head; padding gets none."""
         if self.attention == "uniform":
             shape = (encoded.shape[0], self.heads.count, decoded.shape[1], encoded.shape[1])
-            return jnp.broadcast_to((mask / mask.sum(-1, keepdims=True))[:, None, None], shape).astype(encoded.dtype)
+            return jnp.broadcast_to(
+                (mask / mask.sum(-1, keepdims=True))[:, None, None], shape
+            ).astype(encoded.dtype)
         scores = self.kernel.scores(self.heads.queries(decoded), encoded[:, None], scale=1.0)
         return self.kernel.weights(jnp.where(mask[:, None, None], scores, -jnp.inf))
 
     def _mixed(self, contexts: Float[Array, "..."]) -> Float[Array, "..."]:
         return contexts / self.heads.count if self.together == "mean" else contexts
 
-    def __call__(self, batch: SentencePairs, gates: Float[Array, "pair source"] | None = None) -> Output:
-        """Logits of every target word, and the heads' mean attention. `gates` multiply the source embeddings."""
+    def __call__(
+        self, batch: SentencePairs, gates: Float[Array, "pair source"] | None = None
+    ) -> Output:
+        """Logits of every target word, and the heads' mean attention. `gates` multiply the
+        source embeddings.
+        """
         encoded, last = self.encoded(batch, gates)
         decoded = self.decoded(batch, last)
         weights = self.weights(encoded, decoded, batch.source_mask)
@@ -130,11 +155,15 @@ class SequenceToSequence(AbstractModel):
         return jnp.where(self.used_ids, logits, NOT_USED)
 
     def lexical_probe(self, batch: SentencePairs) -> Float[Array, "pair target source"]:
-        """beta: the log probability of the right word, if every head attended to one position only."""
+        """beta: the log probability of the right word, if every head attended to one position
+        only.
+        """
         encoded, last = self.encoded(batch)
         decoded = self.decoded(batch, last)
         size = encoded.shape[-1]
-        of_context = self._mixed(self.heads.contexts_of_one(encoded)) @ self.hidden_layer.weights[:size]
+        of_context = (
+            self._mixed(self.heads.contexts_of_one(encoded)) @ self.hidden_layer.weights[:size]
+        )
         of_state = decoded @ self.hidden_layer.weights[size:] + self.hidden_layer.bias
 
         def one_pair(parts: tuple[Array, Array, Array]) -> Float[Array, "target source"]:
@@ -153,9 +182,10 @@ class SequenceToSequence(AbstractModel):
         if self.lexicon == "frozen":
             nothing = jax.tree.map(lambda _: False, learned)
             learned = eqx.tree_at(
-                lambda tree: (tree.heads.query_weights, tree.heads.query_bias), nothing,
+                lambda tree: (tree.heads.query_weights, tree.heads.query_bias),
+                nothing,
                 (self.attention == "learned", self.attention == "learned"),
-            )  # fmt: skip
+            )
         return learned
 
 
@@ -190,19 +220,37 @@ class SequenceToSequenceConfig(AbstractModelConfig):
 
     def __post_init__(self):
         require_count(self, "hidden", "heads")
-        for field, allowed in (("cell", ("lstm", "gru")), ("together", ("sum", "mean")), ("activation", tuple(ACTIVATIONS)),
-                               ("attention", ("learned", "frozen", "uniform")), ("lexicon", ("learned", "frozen")),
-                               ("kernel", tuple(KERNELS))):  # fmt: skip
-            require(self, field, ", ".join(allowed), lambda value, allowed=allowed: value in allowed)
+        for field, allowed in (
+            ("cell", ("lstm", "gru")),
+            ("together", ("sum", "mean")),
+            ("activation", tuple(ACTIVATIONS)),
+            ("attention", ("learned", "frozen", "uniform")),
+            ("lexicon", ("learned", "frozen")),
+            ("kernel", tuple(KERNELS)),
+        ):
+            require(
+                self, field, ", ".join(allowed), lambda value, allowed=allowed: value in allowed
+            )
         if self.lexicon == "frozen" and self.attention != "learned":
-            raise ConfigError(f"lexicon: got 'frozen' with attention {self.attention!r}, allowed: with attention that is learned")
+            raise ConfigError(
+                f"lexicon: got 'frozen' with attention {self.attention!r}, allowed: with attention"
+                " that is learned"
+            )
         if self.head_starts is not None and len(self.head_starts) != self.heads:
-            raise ConfigError(f"head_starts: got {len(self.head_starts)} numbers, allowed: one for each of the {self.heads} heads")
-        for field, starts in (("base_start", (self.base_start,)), ("head_starts", self.head_starts or ())):
+            raise ConfigError(
+                f"head_starts: got {len(self.head_starts)} numbers, allowed: one for each of the"
+                f" {self.heads} heads"
+            )
+        for field, starts in (
+            ("base_start", (self.base_start,)),
+            ("head_starts", self.head_starts or ()),
+        ):
             for start in starts:
                 for number in start.values if isinstance(start, Swept) else (start,):
                     if number is not None and not (number >= 0 and float(number).is_integer()):
-                        raise ConfigError(f"{field}: got {number!r}, allowed: a whole number, at least 0")
+                        raise ConfigError(
+                            f"{field}: got {number!r}, allowed: a whole number, at least 0"
+                        )
 
     def build(self, task: Any, key: PRNGKeyArray) -> SequenceToSequence:
         base_key, head_key = jax.random.split(key)
@@ -212,7 +260,9 @@ class SequenceToSequenceConfig(AbstractModelConfig):
         if self.head_starts is None:
             head_keys = jax.random.split(head_key, self.heads)
         else:
-            head_keys = jax.vmap(lambda number: numbered_key(number, 1))(jnp.stack([jnp.asarray(one) for one in self.head_starts]))
+            head_keys = jax.vmap(lambda number: numbered_key(number, 1))(
+                jnp.stack([jnp.asarray(one) for one in self.head_starts])
+            )
         size, ids = self.hidden, task.vocabulary_size
         used: Int[Array, " id"] = getattr(task, "used_ids", jnp.ones(ids, bool))
         return SequenceToSequence(
@@ -224,8 +274,12 @@ class SequenceToSequenceConfig(AbstractModelConfig):
             Linear.build(keys[4], 2 * size, size),
             Linear.build(keys[5], size, ids),
             used,
-            self.together, self.activation, self.attention, self.lexicon, KERNELS[self.kernel],
-        )  # fmt: skip
+            self.together,
+            self.activation,
+            self.attention,
+            self.lexicon,
+            KERNELS[self.kernel],
+        )
 
 
 def numbered_key(number: Any, purpose: int) -> PRNGKeyArray:

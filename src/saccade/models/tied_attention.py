@@ -1,8 +1,10 @@
-"""Attention tied to three numbers, over frozen values, in infinitely long documents (Li, Li & Risteski 2023, stage 2).
+"""Attention tied to three numbers, over frozen values, in infinitely long documents (Li, Li &
+Risteski 2023, stage 2).
 
-A query that shows a word weighs every occurrence of that word by beta, of other words of its topic by alpha, and of
-anything else by 1; a hidden query weighs all alike. Values are constant on blocks (`Blocks`), so a word's output depends on
-the attention on its topic and on hidden words alone, and of alpha and beta only
+A query that shows a word weighs every occurrence of that word by beta, of other words of its topic
+by alpha, and of anything else by 1; a hidden query weighs all alike. Values are constant on blocks
+(`Blocks`), so a word's output depends on the attention on its topic and on hidden words alone, and
+of alpha and beta only
 
     gamma = ((v - 1)/v) alpha + (1/v) beta
 
@@ -32,7 +34,9 @@ class TiedAttention(AbstractModel):
     """Value of hidden words, of words of the same topic, and of words of another."""
 
     def __call__(self, batch: Queries) -> Output:
-        weight = jnp.stack([jnp.exp(self.tied.same_word), jnp.exp(self.tied.same_topic), *jnp.ones(3)])
+        weight = jnp.stack(
+            [jnp.exp(self.tied.same_word), jnp.exp(self.tied.same_topic), *jnp.ones(3)]
+        )
         weight = jnp.where(batch.looks[:, None] > 0, weight, 1.0)
         single = batch.frequency * weight  # of one word of each class
         mass = batch.count * single
@@ -67,10 +71,18 @@ class TiedAttentionConfig(AbstractModelConfig):
     """Standard deviation of log alpha and log beta at the start."""
 
     def __post_init__(self):
-        require(self, "start_std", "a finite number, at least 0", lambda value: 0 <= value < float("inf"))
+        require(
+            self,
+            "start_std",
+            "a finite number, at least 0",
+            lambda value: 0 <= value < float("inf"),
+        )
 
     def build(self, task: Any, key: PRNGKeyArray) -> TiedAttention:
         blocks = self.values(task)
         start = self.start_std * jax.random.normal(key, (2,))
-        numbers = [jnp.asarray(number, start.dtype) for number in (blocks.hidden, blocks.same, blocks.other)]
+        numbers = [
+            jnp.asarray(number, start.dtype)
+            for number in (blocks.hidden, blocks.same, blocks.other)
+        ]
         return TiedAttention(TiedScores(start[0], start[1]), jnp.stack(numbers))

@@ -1,7 +1,9 @@
-"""The bag-of-words proxy of a translation model (Snell, Zhong, Klein & Steinhardt 2021, sections 2.3 and 4).
+"""The bag-of-words proxy of a translation model (Snell, Zhong, Klein & Steinhardt 2021, sections
+2.3 and 4).
 
-Every target word is predicted from the mean of the source words' logits: p = softmax((1/L) sum_l W e_{x_l}), e and W from
-N(0, 1/d). What word i says alone, theta_i = softmax(W e_i), is its translation; beta of the proxy is theta at the right word.
+Every target word is predicted from the mean of the source words' logits: p = softmax((1/L) sum_l W
+e_{x_l}), e and W from N(0, 1/d). What word i says alone, theta_i = softmax(W e_i), is its
+translation; beta of the proxy is theta at the right word.
 """
 
 import dataclasses
@@ -27,14 +29,20 @@ class WordProxy(AbstractModel):
         """W e_i: the logits of every target word, given one source word alone."""
         return self.embeddings @ self.readout
 
-    def bag_logits(self, batch: SentencePairs, gates: Float[Array, "pair source"] | None = None) -> Float[Array, "pair id"]:
+    def bag_logits(
+        self, batch: SentencePairs, gates: Float[Array, "pair source"] | None = None
+    ) -> Float[Array, "pair id"]:
         """The logits of every target word of a pair. `gates` multiply the embeddings."""
         mask = batch.source_mask if gates is None else gates * batch.source_mask
-        counts = word_counts(batch.source, mask, self.embeddings.shape[0]) / batch.source_mask.sum(-1, keepdims=True)
+        counts = word_counts(batch.source, mask, self.embeddings.shape[0]) / batch.source_mask.sum(
+            -1, keepdims=True
+        )
         # A bag of words is all there is: words are counted, then embedded, then averaged.
         return (counts @ self.embeddings) @ self.readout
 
-    def __call__(self, batch: SentencePairs, gates: Float[Array, "pair source"] | None = None) -> Output:
+    def __call__(
+        self, batch: SentencePairs, gates: Float[Array, "pair source"] | None = None
+    ) -> Output:
         """The same logits for every target word, and uniform attention."""
         logits = self.bag_logits(batch, gates)
         weights = batch.source_mask / batch.source_mask.sum(-1, keepdims=True)
@@ -48,7 +56,9 @@ class WordProxy(AbstractModel):
         """beta: the log probability of the right word, given one source word alone."""
         table = jax.nn.log_softmax(self.word_logits)
         rows = looked_up(table, batch.source)
-        return jnp.einsum("pli,pti->ptl", rows, jax.nn.one_hot(batch.target, table.shape[1], dtype=table.dtype))
+        return jnp.einsum(
+            "pli,pti->ptl", rows, jax.nn.one_hot(batch.target, table.shape[1], dtype=table.dtype)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,12 +76,15 @@ class WordProxyConfig(AbstractModelConfig):
         ids, size = task.vocabulary_size, self.dimension
         scale = size**-0.5
         return WordProxy(
-            scale * jax.random.normal(word_key, (ids, size)), scale * jax.random.normal(readout_key, (size, ids))
-        )  # fmt: skip
+            scale * jax.random.normal(word_key, (ids, size)),
+            scale * jax.random.normal(readout_key, (size, ids)),
+        )
 
 
 def word_counts(
-    words: Int[Array, "pair position"], mask: Bool[Array, "pair position"] | Float[Array, "pair position"], ids: int
+    words: Int[Array, "pair position"],
+    mask: Bool[Array, "pair position"] | Float[Array, "pair position"],
+    ids: int,
 ) -> Float[Array, "pair id"]:
     """How often each id stands in each sentence, padding left out."""
     rows = jnp.arange(words.shape[0])[:, None]
@@ -79,9 +92,11 @@ def word_counts(
 
 
 def summed_bag_entropy(model: WordProxy, batch: SentencePairs) -> Float[Array, ""]:
-    """Cross-entropy of the target words, summed over words and pairs: the loss of the proxy's theory.
+    """Cross-entropy of the target words, summed over words and pairs: the loss of the proxy's
+    theory.
 
-    All words of a pair have the same logits, so their counts are enough: no table of every word's logits is made.
+    All words of a pair have the same logits, so their counts are enough: no table of every word's
+    logits is made.
     """
     counts = word_counts(batch.target, batch.target_mask, model.readout.shape[1])
     return -jnp.sum(counts * jax.nn.log_softmax(model.bag_logits(batch)))

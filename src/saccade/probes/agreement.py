@@ -1,31 +1,39 @@
-"""How far two ways of rating the positions of a sentence agree (Snell, Zhong, Klein & Steinhardt 2021, section 3.1).
+"""How far two ways of rating the positions of a sentence agree (Snell, Zhong, Klein & Steinhardt
+2021, section 3.1).
 
-u and v give each of the L positions a number: attention weights, a lexical probe, a saliency. With k = ceil(0.05 L),
+u and v give each of the L positions a number: attention weights, a lexical probe, a saliency. With
+k = ceil(0.05 L),
 
-    A(u, v) = 1 if fewer than k positions have v above v at argmax u, else 0     (eq. 10; `agreement`);
-    baseline = k / L, what a v without any relation to u gets on average         (`random_baseline`);
-    tau(u, v) = Kendall's tau-b, the rank correlation of table 3                 (`rank_agreement`);
-    xi(u, v) = performance of a second run at the first recorded step at which its attention agrees with the reference
-               attention more than u and v do                                    (eq. 11; `contextual_agreement`).
+    A(u, v) = 1 if fewer than k positions have v above v at argmax u, else 0     (eq. 10;
+    `agreement`); baseline = k / L, what a v without any relation to u gets on average
+    (`random_baseline`); tau(u, v) = Kendall's tau-b, the rank correlation of table 3
+    (`rank_agreement`); xi(u, v) = performance of a second run at the first recorded step at which
+    its attention agrees with the reference
+               attention more than u and v do                                    (eq. 11;
+               `contextual_agreement`).
 
-The reference attention is that of the first run at its best validation performance (`best_step`). A is not symmetric.
+The reference attention is that of the first run at its best validation performance (`best_step`). A
+is not symmetric.
 
 Eq. 10 leaves ties open. Three rules:
 
-    shared     what random breaking of ties, in v and in argmax u, gives on average: a constant u or v gets the baseline;
-    authors    as in the authors' code: only larger v count against, and the first argmax is taken: a constant v gets 1;
-    strict     ties count against, whichever way they could be broken: a constant u or v gets 0 (for L > 1).
+    shared     what random breaking of ties, in v and in argmax u, gives on average: a constant u or
+    v gets the baseline; authors    as in the authors' code: only larger v count against, and the
+    first argmax is taken: a constant v gets 1; strict     ties count against, whichever way they
+    could be broken: a constant u or v gets 0 (for L > 1).
 
-"shared" is the default, since a constant says nothing about positions and should get what chance gets. The authors' rule
-is a trap where theory says that v is constant: on permutation tasks uniform attention leaves a lexical probe with nothing
-to learn, and a probe that is equal everywhere would "agree" perfectly, where the claim is that it does not agree.
+"shared" is the default, since a constant says nothing about positions and should get what chance
+gets. The authors' rule is a trap where theory says that v is constant: on permutation tasks uniform
+attention leaves a lexical probe with nothing to learn, and a probe that is equal everywhere would
+"agree" perfectly, where the claim is that it does not agree.
 
-All of it depends on order alone, so any increasing map of u or v changes nothing but ties. Hand in scores and logarithms
-rather than probabilities: in float32 those become exactly 1 or 0, and then tie. Ties are exact: values that differ by
-rounding are in order.
+All of it depends on order alone, so any increasing map of u or v changes nothing but ties. Hand in
+scores and logarithms rather than probabilities: in float32 those become exactly 1 or 0, and then
+tie. Ties are exact: values that differ by rounding are in order.
 
-What is undefined is NaN, in its row alone: rows without a position and rows with a NaN among their positions (under eq. 10
-as it stands a NaN is below nothing, so that a diverged run would agree), and tau of a constant. `mean_over` leaves them out.
+What is undefined is NaN, in its row alone: rows without a position and rows with a NaN among their
+positions (under eq. 10 as it stands a NaN is below nothing, so that a diverged run would agree),
+and tau of a constant. `mean_over` leaves them out.
 """
 
 from collections.abc import Callable
@@ -54,20 +62,28 @@ def agreement(
     ties: Ties = "shared",
     share: float = SHARE,
 ) -> Float[Array, "*some"]:
-    """A(first, second) of every row: whether the top position of the first is among the top `share` of the second's.
+    """A(first, second) of every row: whether the top position of the first is among the top `share`
+    of the second's.
 
-    The mask is true where there is a word; other positions never count. `ties` and `share` are fixed when compiling.
+    The mask is true where there is a word; other positions never count. `ties` and `share` are
+    fixed when compiling.
     """
     if ties not in get_args(Ties):
         raise ConfigError(f"ties: got {ties!r}, allowed: {', '.join(get_args(Ties))}")
     allowed = jnp.asarray(_top_sizes(mask.shape[-1], share))[jnp.sum(mask, axis=-1)][..., None]
     top = mask & (first == jnp.max(first, axis=-1, where=mask, initial=-jnp.inf, keepdims=True))
     above, level = _sum_over_rivals(
-        lambda rival, there: ((there & (rival > second)).astype(int), (there & (rival == second)).astype(int)), second, mask
+        lambda rival, there: (
+            (there & (rival > second)).astype(int),
+            (there & (rival == second)).astype(int),
+        ),
+        second,
+        mask,
     )
     level = jnp.maximum(level, 1)  # every word is level with itself
     if ties == "shared":
-        # Broken at random, `above` to `above + level - 1` rivals are ahead, each number equally likely.
+        # Broken at random, `above` to `above + level - 1` rivals are ahead, each number equally
+        # likely.
         chance = jnp.clip(allowed - above, 0, level) / level
         agreed = jnp.sum(jnp.where(top, chance, 0), axis=-1) / jnp.maximum(jnp.sum(top, axis=-1), 1)
     elif ties == "strict":
@@ -75,35 +91,52 @@ def agreement(
     else:
         place = jnp.argmax(top, axis=-1, keepdims=True)
         agreed = jnp.take_along_axis(above < allowed, place, axis=-1)[..., 0]
-    return jnp.where(jnp.any(mask, axis=-1) & _no_nan(first, second, mask), agreed.astype(float), jnp.nan)
+    return jnp.where(
+        jnp.any(mask, axis=-1) & _no_nan(first, second, mask), agreed.astype(float), jnp.nan
+    )
 
 
-def random_baseline(mask: Bool[Array, "*some position"], share: float = SHARE) -> Float[Array, "*some"]:
-    """What `agreement` is on average if the second is shuffled: the size of the top over the number of positions."""
+def random_baseline(
+    mask: Bool[Array, "*some position"], share: float = SHARE
+) -> Float[Array, "*some"]:
+    """What `agreement` is on average if the second is shuffled: the size of the top over the
+    number of positions.
+    """
     sizes = _top_sizes(mask.shape[-1], share)
-    # Divided here: compiled code may multiply by a rounded reciprocal, and a constant would not get exactly this.
+    # Divided here: compiled code may multiply by a rounded reciprocal, and a constant would not get
+    # exactly this.
     baselines = np.append(np.nan, sizes[1:] / np.arange(1, sizes.size))
     return jnp.asarray(baselines, float)[jnp.sum(mask, axis=-1)]
 
 
 def rank_agreement(
-    first: Float[Array, "*some position"], second: Float[Array, "*some position"], mask: Bool[Array, "*some position"]
+    first: Float[Array, "*some position"],
+    second: Float[Array, "*some position"],
+    mask: Bool[Array, "*some position"],
 ) -> Float[Array, "*some"]:
-    """Kendall's tau-b of every row; NaN where one of both is constant or there are fewer than two positions."""
+    """Kendall's tau-b of every row; NaN where one of both is constant or there are fewer than
+    two positions.
+    """
 
     def compare(first_rival: Array, second_rival: Array, there: Array) -> tuple[Array, ...]:
-        signs = [jnp.where(mask & there, _order(*pair), 0) for pair in ((first, first_rival), (second, second_rival))]
+        signs = [
+            jnp.where(mask & there, _order(*pair), 0)
+            for pair in ((first, first_rival), (second, second_rival))
+        ]
         return signs[0] * signs[1], signs[0] ** 2, signs[1] ** 2
 
     # Each pair is counted twice, in all three.
-    concordant, *untied = (jnp.sum(part, axis=-1) for part in _sum_over_rivals(compare, first, second, mask))
+    concordant, *untied = (
+        jnp.sum(part, axis=-1) for part in _sum_over_rivals(compare, first, second, mask)
+    )
     product = untied[0].astype(float) * untied[1]  # which may be too large for an integer
     correlation = concordant / jnp.sqrt(jnp.where(product > 0, product, 1))
     return jnp.where((product > 0) & _no_nan(first, second, mask), correlation, jnp.nan)
 
 
 def mean_over(values: Float[Array, "*rows"], mask: Bool[Array, "*rows"]) -> Float[Array, ""]:
-    """Mean over the rows that the mask lets count and whose value is a number; NaN if there is none.
+    """Mean over the rows that the mask lets count and whose value is a number; NaN if there is
+    none.
 
     For the average over output words: the mask is then that of the target positions.
     """
@@ -120,15 +153,21 @@ def best_step(performance: xr.DataArray) -> xr.DataArray:
 
 
 def reached(curve: xr.DataArray, value: float | xr.DataArray) -> xr.DataArray:
-    """Whether a curve along `step` ever exceeds a value; where it does not, the paper prints the last performance, starred."""
+    """Whether a curve along `step` ever exceeds a value; where it does not, the paper prints the
+    last performance, starred.
+    """
     return _exceeds(curve, value).any("step")
 
 
-def contextual_agreement(curve: xr.DataArray, performance: xr.DataArray, value: float | xr.DataArray) -> xr.DataArray:
-    """xi: performance at the first recorded step at which the curve exceeds the value; NaN where it never does.
+def contextual_agreement(
+    curve: xr.DataArray, performance: xr.DataArray, value: float | xr.DataArray
+) -> xr.DataArray:
+    """xi: performance at the first recorded step at which the curve exceeds the value; NaN where it
+    never does.
 
-    The curve is the agreement of a second run's attention with the reference attention (or its mean over several runs),
-    the performance that of the same run, and the value is A(u, v). `reached` tells NaN for "never" from NaN performance.
+    The curve is the agreement of a second run's attention with the reference attention (or its mean
+    over several runs), the performance that of the same run, and the value is A(u, v). `reached`
+    tells NaN for "never" from NaN performance.
     """
     # Places are looked up, so steps that differ would go unnoticed.
     xr.align(curve, performance, join="exact")
@@ -139,42 +178,56 @@ def contextual_agreement(curve: xr.DataArray, performance: xr.DataArray, value: 
 def _exceeds(curve: xr.DataArray, value: float | xr.DataArray) -> xr.DataArray:
     if isinstance(value, xr.DataArray):
         if "step" in value.dims:
-            raise ConfigError("value: got one for each step, allowed: one for all steps, such as the largest")
-        xr.align(curve, value, join="exact")  # else members that one of both lacks are dropped without a word
+            raise ConfigError(
+                "value: got one for each step, allowed: one for all steps, such as the largest"
+            )
+        xr.align(
+            curve, value, join="exact"
+        )  # else members that one of both lacks are dropped without a word
     return curve > value
 
 
 def _top_sizes(positions: int, share: float) -> Int[np.ndarray, " length"]:
     """ceil(share L) for every length L up to the number of positions.
 
-    Of the decimal number as written: in floating point 0.07 * 100 is above 7, and in float32 0.15 * 100 above 15.
+    Of the decimal number as written: in floating point 0.07 * 100 is above 7, and in float32 0.15 *
+    100 above 15.
     """
     if not 0 < share <= 1:
         raise ConfigError(f"share: got {share}, allowed: a number above 0, at most 1")
     exact = Fraction(str(float(share)))
-    return np.asarray([-(-length * exact.numerator // exact.denominator) for length in range(positions + 1)])
+    return np.asarray(
+        [-(-length * exact.numerator // exact.denominator) for length in range(positions + 1)]
+    )
 
 
 def _sum_over_rivals(
     compare: Callable[..., tuple[Array, ...]], *rows: Shaped[Array, "*some position"]
 ) -> tuple[Int[Array, "*some position"], ...]:
-    """What comparing every position with one other gives, summed over the others (itself among them).
+    """What comparing every position with one other gives, summed over the others (itself among
+    them).
 
-    One after another, since XLA writes all pairs out: on a CPU, 64 sentences with 41 words on either side then take fifteen
-    times the memory and five times as long.
+    One after another, since XLA writes all pairs out: on a CPU, 64 sentences with 41 words on
+    either side then take fifteen times the memory and five times as long.
     """
     rivals = tuple(jnp.moveaxis(row, -1, 0)[..., None] for row in rows)
     shapes = jax.eval_shape(compare, *(rival[0] for rival in rivals))
     start = tuple(jnp.zeros(shape.shape, shape.dtype) for shape in shapes)
-    return jax.lax.scan(lambda totals, rival: (jax.tree.map(jnp.add, totals, compare(*rival)), None), start, rivals)[0]
+    return jax.lax.scan(
+        lambda totals, rival: (jax.tree.map(jnp.add, totals, compare(*rival)), None), start, rivals
+    )[0]
 
 
-def _order(values: Float[Array, "*some position"], rival: Float[Array, "*some 1"]) -> Int[Array, "*some position"]:
+def _order(
+    values: Float[Array, "*some position"], rival: Float[Array, "*some 1"]
+) -> Int[Array, "*some position"]:
     """1, 0 or -1. By comparison, since the difference of two infinities is NaN."""
     return (values > rival).astype(int) - (values < rival).astype(int)
 
 
 def _no_nan(
-    first: Float[Array, "*some position"], second: Float[Array, "*some position"], mask: Bool[Array, "*some position"]
+    first: Float[Array, "*some position"],
+    second: Float[Array, "*some position"],
+    mask: Bool[Array, "*some position"],
 ) -> Bool[Array, "*some"]:
     return ~jnp.any(mask & (jnp.isnan(first) | jnp.isnan(second)), axis=-1)

@@ -1,4 +1,6 @@
-"""The matrix B of attended inputs, which decides how fast values can be fitted (Song, Han, Zhang, Ding & Hong 2024)."""
+"""The matrix B of attended inputs, which decides how fast values can be fitted (Song, Han,
+Zhang, Ding & Hong 2024).
+"""
 
 import dataclasses
 from typing import ClassVar
@@ -12,14 +14,24 @@ from saccade.models.attention_regression import value_curvature
 
 @dataclasses.dataclass(frozen=True)
 class FeatureMatrix(AbstractProbe):
-    """Singular values of B and of the output layer, and how well the best values could do with this B."""
+    """Singular values of B and of the output layer, and how well the best values could do with
+    this B.
+    """
 
     variables: ClassVar = {
-        "feature_low": Variable((), "Nn-th singular value of B: 0 if its columns HD are fewer than its rows Nn"),
+        "feature_low": Variable(
+            (), "Nn-th singular value of B: 0 if its columns HD are fewer than its rows Nn"
+        ),
         "feature_high": Variable((), "largest singular value of B"),
         "output_low": Variable((), "smallest singular value of the output layer, over heads"),
-        "curvature": Variable((), "largest squared singular value of the output layer times that of B"),
-        "floor": Variable((), "half the squared distance of the targets to the range of B: the least loss with this B"),
+        "curvature": Variable(
+            (), "largest squared singular value of the output layer times that of B"
+        ),
+        "floor": Variable(
+            (),
+            "half the squared distance of the targets to the range of B: the least loss with"
+            " this B",
+        ),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
@@ -46,14 +58,22 @@ class ReachOfQueries(AbstractProbe):
     """How well queries alone could do with the Gaussian kernel if all keys were 0."""
 
     variables: ClassVar = {
-        "reach_floor": Variable((), "least loss over all queries, Gaussian kernel, all keys 0 (several outputs: a lower bound)"),
+        "reach_floor": Variable(
+            (),
+            "least loss over all queries, Gaussian kernel, all keys 0 (several outputs: a lower"
+            " bound)",
+        ),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         model, batch = moment.model, moment.train
-        # A head weighs all vectors of a sequence alike, by a number from 0 to 1 that the query sets: it adds a share of this.
+        # A head weighs all vectors of a sequence alike, by a number from 0 to 1 that the query
+        # sets: it adds a share of this.
         projected = jnp.einsum("hfk,hko->hfo", model.values, model.output)
         whole = jnp.einsum("snf,hfo->sho", batch.inputs, projected)
-        low, high = (jnp.sum(part, axis=1)[:, None, :] for part in (jnp.minimum(whole, 0), jnp.maximum(whole, 0)))
+        low, high = (
+            jnp.sum(part, axis=1)[:, None, :]
+            for part in (jnp.minimum(whole, 0), jnp.maximum(whole, 0))
+        )
         missed = jnp.maximum(jnp.maximum(low - batch.targets, batch.targets - high), 0)
         return {"reach_floor": jnp.sum(missed**2) / 2}

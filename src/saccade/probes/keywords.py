@@ -1,4 +1,6 @@
-"""Logits of the words around a keyword, under uniform attention (Snell, Zhong, Klein & Steinhardt 2021, section 6.1)."""
+"""Logits of the words around a keyword, under uniform attention (Snell, Zhong, Klein &
+Steinhardt 2021, section 6.1).
+"""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -15,12 +17,18 @@ PLACES = ("keyword", "next", "mean", "last")
 
 @dataclasses.dataclass(frozen=True)
 class KeywordLogits(AbstractProbe):
-    """gamma at the keyword, one place behind it, on average and at the last place; positive test sentences.
+    """gamma at the keyword, one place behind it, on average and at the last place; positive test
+    sentences.
 
-    Sentences with the keyword at one of the last two places are left out: there the places coincide.
+    Sentences with the keyword at one of the last two places are left out: there the places
+    coincide.
     """
 
-    variables: ClassVar = {"word_logit": Variable(("place",), "logit of the positive class, attending to one place only")}
+    variables: ClassVar = {
+        "word_logit": Variable(
+            ("place",), "logit of the positive class, attending to one place only"
+        )
+    }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch = moment.test
@@ -29,7 +37,12 @@ class KeywordLogits(AbstractProbe):
         last = batch.words.shape[1] - 1
         chosen = (batch.labels == 1) & (place < last - 1)
         rows = jnp.arange(batch.words.shape[0])
-        found = (logits[rows, place], logits[rows, jnp.minimum(place + 1, last)], logits.mean(-1), logits[:, last])
+        found = (
+            logits[rows, place],
+            logits[rows, jnp.minimum(place + 1, last)],
+            logits.mean(-1),
+            logits[:, last],
+        )
         return {"word_logit": jnp.stack([mean_over(values, chosen) for values in found])}
 
     def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:

@@ -31,13 +31,20 @@ class Displacements(AbstractProbe):
 
     variables: ClassVar = {
         "part_norm": Variable(("part",), "Frobenius norm of a part of the model"),
-        "displacement": Variable(("part",), "Frobenius norm of a part less what it was at the start"),
+        "displacement": Variable(
+            ("part",), "Frobenius norm of a part less what it was at the start"
+        ),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
-        now, start = ([_part(model, name) for name in self.parts] for model in (moment.model, moment.initial))
+        now, start = (
+            [_part(model, name) for name in self.parts] for model in (moment.model, moment.initial)
+        )
         ways = [jax.tree.map(jnp.subtract, *both) for both in zip(now, start, strict=True)]
-        return {"part_norm": jnp.stack([_norm(part) for part in now]), "displacement": jnp.stack([_norm(way) for way in ways])}
+        return {
+            "part_norm": jnp.stack([_norm(part) for part in now]),
+            "displacement": jnp.stack([_norm(way) for way in ways]),
+        }
 
     def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:
         del task
@@ -51,10 +58,14 @@ class GradientNorms(AbstractProbe):
     parts: tuple[str, ...] = ("values", "keys", "queries")
     """Names of the parts."""
 
-    variables: ClassVar = {"gradient_norm": Variable(("part",), "Frobenius norm of the gradient of the training loss")}
+    variables: ClassVar = {
+        "gradient_norm": Variable(("part",), "Frobenius norm of the gradient of the training loss")
+    }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
-        return {"gradient_norm": jnp.stack([_norm(_part(moment.gradient, name)) for name in self.parts])}
+        return {
+            "gradient_norm": jnp.stack([_norm(_part(moment.gradient, name)) for name in self.parts])
+        }
 
     def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:
         del task

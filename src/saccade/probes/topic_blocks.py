@@ -1,7 +1,8 @@
-"""Topic structure inside of a transformer: in its values, its embeddings and its attention (Li, Li & Risteski 2023).
+"""Topic structure inside of a transformer: in its values, its embeddings and its attention (Li, Li
+& Risteski 2023).
 
-Averages over same-topic pairs include the diagonal, as the theorems do; `*_off_diagonal` leave it out, to show what goes
-wrong then.
+Averages over same-topic pairs include the diagonal, as the theorems do; `*_off_diagonal` leave it
+out, to show what goes wrong then.
 """
 
 import dataclasses
@@ -43,14 +44,20 @@ def _mean(values: Float[Array, "id id"], where: Bool[np.ndarray, "id id"]) -> Fl
 
 @dataclasses.dataclass(frozen=True)
 class ValueBlocks(AbstractProbe):
-    """The value matrix W_E^T W_V W_E in blocks: the hidden id's column, same topic, different topics, the hidden id's row."""
+    """The value matrix W_E^T W_V W_E in blocks: the hidden id's column, same topic, different
+    topics, the hidden id's row.
+    """
 
     variables: ClassVar = {
         "entry_mean": Variable(("block",), "mean entry of the values in a block"),
         "entry_low": Variable(("block",), "smallest entry of the values in a block"),
         "entry_high": Variable(("block",), "largest entry of the values in a block"),
-        "entry_std": Variable(("block",), "standard deviation of the entries of the values in a block"),
-        "block_difference": Variable((), "mean entry of the values, same topic (with the diagonal) less different topics"),
+        "entry_std": Variable(
+            ("block",), "standard deviation of the entries of the values in a block"
+        ),
+        "block_difference": Variable(
+            (), "mean entry of the values, same topic (with the diagonal) less different topics"
+        ),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
@@ -58,13 +65,22 @@ class ValueBlocks(AbstractProbe):
         same, other = _pairs(moment.task)
         word = np.asarray(moment.task.topic_of_id) >= 0
         hidden = np.arange(word.size) == moment.task.hidden_id
-        wheres = (word[:, None] & hidden[None, :], same, other, hidden[:, None] & np.ones_like(same))
+        wheres = (
+            word[:, None] & hidden[None, :],
+            same,
+            other,
+            hidden[:, None] & np.ones_like(same),
+        )
         means = [_mean(table, where) for where in wheres]
-        squares = [_mean((table - mean) ** 2, where) for mean, where in zip(means, wheres, strict=True)]
+        squares = [
+            _mean((table - mean) ** 2, where) for mean, where in zip(means, wheres, strict=True)
+        ]
         return {
             "entry_mean": jnp.stack(means),
             "entry_low": jnp.stack([jnp.min(jnp.where(where, table, jnp.inf)) for where in wheres]),
-            "entry_high": jnp.stack([jnp.max(jnp.where(where, table, -jnp.inf)) for where in wheres]),
+            "entry_high": jnp.stack(
+                [jnp.max(jnp.where(where, table, -jnp.inf)) for where in wheres]
+            ),
             "entry_std": jnp.sqrt(jnp.stack(squares)),
             "block_difference": means[1] - means[2],
         }
@@ -78,7 +94,9 @@ class ValueBlocks(AbstractProbe):
 class ValueTable(AbstractProbe):
     """The whole value matrix, in single precision: for heat maps (a snapshot)."""
 
-    variables: ClassVar = {"value_table": Variable(("output_id", "id"), "the values W_E^T W_V W_E; rows are outputs")}
+    variables: ClassVar = {
+        "value_table": Variable(("output_id", "id"), "the values W_E^T W_V W_E; rows are outputs")
+    }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         return {"value_table": moment.model.value_table().T.astype(jnp.float32)}
@@ -93,7 +111,9 @@ class Similarities(AbstractProbe):
     """Dot products of embeddings, within topics and across."""
 
     variables: ClassVar = {
-        "similarity_same": Variable((), "mean embedding dot product, same topic, the diagonal included"),
+        "similarity_same": Variable(
+            (), "mean embedding dot product, same topic, the diagonal included"
+        ),
         "similarity_other": Variable((), "mean embedding dot product, different topics"),
         "similarity_difference": Variable((), "similarity_same less similarity_other"),
         "similarity_off_diagonal": Variable((), "similarity_difference, the diagonal left out"),
@@ -105,16 +125,20 @@ class Similarities(AbstractProbe):
         apart = same & ~np.eye(len(same), dtype=bool)
         within, across = _mean(table, same), _mean(table, other)
         return {
-            "similarity_same": within, "similarity_other": across, "similarity_difference": within - across,
+            "similarity_same": within,
+            "similarity_other": across,
+            "similarity_difference": within - across,
             "similarity_off_diagonal": _mean(table, apart) - across,
-        }  # fmt: skip
+        }
 
 
 @dataclasses.dataclass(frozen=True)
 class SimilarityTable(AbstractProbe):
     """All dot products of embeddings, in single precision: for heat maps (a snapshot)."""
 
-    variables: ClassVar = {"similarity_table": Variable(("other_id", "id"), "embedding dot products W_E^T W_E")}
+    variables: ClassVar = {
+        "similarity_table": Variable(("other_id", "id"), "embedding dot products W_E^T W_E")
+    }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         return {"similarity_table": moment.model.word_similarity().astype(jnp.float32)}
@@ -126,10 +150,14 @@ class SimilarityTable(AbstractProbe):
 
 @dataclasses.dataclass(frozen=True)
 class AttentionOdds(AbstractProbe):
-    """gamma: how much more an average word of the query's topic weighs than one of another topic."""
+    """gamma: how much more an average word of the query's topic weighs than one of another
+    topic.
+    """
 
     variables: ClassVar = {
-        "attention_ratio": Variable((), "gamma, mean weight of words of the query's topic / of other topics"),
+        "attention_ratio": Variable(
+            (), "gamma, mean weight of words of the query's topic / of other topics"
+        ),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
@@ -141,23 +169,30 @@ class AttentionOdds(AbstractProbe):
             same, other = _pairs(moment.task)
             word = np.flatnonzero(np.asarray(moment.task.topic_of_id) >= 0)
             within, across = (
-                jax.nn.logsumexp(jnp.where(where, scores, -jnp.inf)[word], axis=1) - np.log(where.sum(axis=1)[word])
+                jax.nn.logsumexp(jnp.where(where, scores, -jnp.inf)[word], axis=1)
+                - np.log(where.sum(axis=1)[word])
                 for where in (same, other)
             )
             return {"attention_ratio": jnp.exp(jnp.mean(within - across))}
         tied: TiedScores = model.tied
         words = moment.task.words_per_topic
-        return {"attention_ratio": ((words - 1) * jnp.exp(tied.same_topic) + jnp.exp(tied.same_word)) / words}
+        return {
+            "attention_ratio": (
+                ((words - 1) * jnp.exp(tied.same_topic) + jnp.exp(tied.same_word)) / words
+            )
+        }
 
 
 @dataclasses.dataclass(frozen=True)
 class PairAttention(AbstractProbe):
-    """Average attention of a pair of words, by kind of pair, after the protocol of the authors' code.
+    """Average attention of a pair of words, by kind of pair, after the protocol of the authors'
+    code.
 
-    No masking; the first documents of the test set, cut to their first positions; weights times (length / positions), so
-    that uniform attention gives 1/positions for every kind. Pairs are ordered, (query, key); "same word" includes a word
-    and itself. The legacy lookup takes a word's topic from its id as if ids were words: with markers it is off by four,
-    so that 40 % of the words get the topic of the next, the last four none, and the start marker topic 0.
+    No masking; the first documents of the test set, cut to their first positions; weights times
+    (length / positions), so that uniform attention gives 1/positions for every kind. Pairs are
+    ordered, (query, key); "same word" includes a word and itself. The legacy lookup takes a word's
+    topic from its id as if ids were words: with markers it is off by four, so that 40 % of the
+    words get the topic of the next, the last four none, and the start marker topic 0.
     """
 
     documents: int = 500
@@ -166,7 +201,9 @@ class PairAttention(AbstractProbe):
     """Positions of each that are looked at."""
 
     variables: ClassVar = {
-        "pair_attention": Variable(("lookup", "pair"), "average attention of an ordered pair of positions"),
+        "pair_attention": Variable(
+            ("lookup", "pair"), "average attention of an ordered pair of positions"
+        ),
         "pair_count": Variable(("lookup", "pair"), "ordered pairs of that kind"),
     }
 
@@ -179,17 +216,30 @@ class PairAttention(AbstractProbe):
         length = jnp.sum(counts, axis=1)
         scores = moment.model.scores()
         scores = jnp.zeros((size, size)) if scores is None else scores
-        kinds = jnp.stack([jnp.asarray(_kinds(topics)) for topics in (_right(moment.task), _legacy(moment.task))])
+        kinds = jnp.stack(
+            [jnp.asarray(_kinds(topics)) for topics in (_right(moment.task), _legacy(moment.task))]
+        )
 
-        def one(counts: Float[Array, " id"], length: Float[Array, ""]) -> tuple[Float[Array, "lookup pair"], Array]:
-            present = jnp.where(counts > 0, scores + jnp.log(jnp.where(counts > 0, counts, 1.0)), -jnp.inf)
-            weights = moment.model.kernel.weights(present)  # query key, all occurrences of the key together
+        def one(
+            counts: Float[Array, " id"], length: Float[Array, ""]
+        ) -> tuple[Float[Array, "lookup pair"], Array]:
+            present = jnp.where(
+                counts > 0, scores + jnp.log(jnp.where(counts > 0, counts, 1.0)), -jnp.inf
+            )
+            weights = moment.model.kernel.weights(
+                present
+            )  # query key, all occurrences of the key together
             mass = counts[:, None] * weights * length / self.positions
             pairs = counts[:, None] * counts[None, :]
             chosen = kinds[:, None] == jnp.arange(len(PAIRS))[None, :, None, None]
-            return (jnp.sum(jnp.where(chosen, mass, 0), (2, 3)), jnp.sum(jnp.where(chosen, pairs, 0), (2, 3)))
+            return (
+                jnp.sum(jnp.where(chosen, mass, 0), (2, 3)),
+                jnp.sum(jnp.where(chosen, pairs, 0), (2, 3)),
+            )
 
-        def add(total: tuple[Array, Array], document: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
+        def add(
+            total: tuple[Array, Array], document: tuple[Array, Array]
+        ) -> tuple[tuple[Array, Array], None]:
             return jax.tree.map(jnp.add, total, one(*document)), None
 
         nothing = jnp.zeros((len(LOOKUPS), len(PAIRS)), counts.dtype)
@@ -206,7 +256,9 @@ def _right(task: Any) -> Int[np.ndarray, " id"]:
 
 
 def _legacy(task: Any) -> Int[np.ndarray, " id"]:
-    """The authors' lookup: an id below the number of words is taken for a word; padding and hidden words do not occur."""
+    """The authors' lookup: an id below the number of words is taken for a word; padding and
+    hidden words do not occur.
+    """
     ids = np.arange(task.vocabulary_size)
     return np.where(ids < task.topics * task.words_per_topic, ids // task.words_per_topic, NO_TOPIC)
 
@@ -221,4 +273,9 @@ def _kinds(topic: Int[np.ndarray, " id"]) -> Int[np.ndarray, "query key"]:
 def corner(record: "Record", table: "xr.DataArray", label: str) -> HeatMap:
     """The first seed's table of ids at the end: the hidden id and the words of the first topics."""
     shown = 1 + min(SHOWN_TOPICS, record.config["topics"]) * record.config["words_per_topic"]
-    return HeatMap(label, np.arange(shown), np.arange(shown), table.isel(seed=0, step=-1).values[:shown, :shown].astype(float))
+    return HeatMap(
+        label,
+        np.arange(shown),
+        np.arange(shown),
+        table.isel(seed=0, step=-1).values[:shown, :shown].astype(float),
+    )

@@ -1,7 +1,9 @@
-"""What training does to the items that carry the topic (words, or word pairs) and to all the others.
+"""What training does to the items that carry the topic (words, or word pairs) and to all the
+others.
 
-<.> below is the mean over the training sentences that contain topic item i; Z_r and vbar_r are the partition sum and
-the weighted mean embedding of a sentence's other items (Lu, Mao & Nayak 2021, lemma 2).
+<.> below is the mean over the training sentences that contain topic item i; Z_r and vbar_r are the
+partition sum and the weighted mean embedding of a sentence's other items (Lu, Mao & Nayak 2021,
+lemma 2).
 """
 
 import dataclasses
@@ -18,10 +20,15 @@ from saccade.models.bag_attention import sum_over_sentences
 
 @dataclasses.dataclass(frozen=True)
 class AbstractTopicProbe(AbstractProbe):
-    """A probe whose dim `word` runs over the task's topic items; coordinate `topic` says whose they are."""
+    """A probe whose dim `word` runs over the task's topic items; coordinate `topic` says whose
+    they are.
+    """
 
     def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:
-        return {"word": ("word", np.asarray(task.topic_items)), "topic": ("word", np.asarray(task.topic_of_item))}
+        return {
+            "word": ("word", np.asarray(task.topic_items)),
+            "topic": ("word", np.asarray(task.topic_of_item)),
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +38,9 @@ class TopicWords(AbstractTopicProbe):
     variables: ClassVar = {
         "score": Variable(("word",), "score of the topic item"),
         "norm": Variable(("word",), "Euclidean norm of its embedding, rescaled by the query norm"),
-        "attention": Variable(("word",), "attention it gets, mean over the training sentences that contain it"),
+        "attention": Variable(
+            ("word",), "attention it gets, mean over the training sentences that contain it"
+        ),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
@@ -56,7 +65,9 @@ class CentredTopicWords(AbstractTopicProbe):
         items, now, then = moment.task.topic_items, moment.model, moment.initial
         return {
             "centred_score": now.scores_of(items) - then.scores_of(items),
-            "centred_norm": jnp.linalg.norm(now.embeddings_of(items) - then.embeddings_of(items), axis=0),
+            "centred_norm": jnp.linalg.norm(
+                now.embeddings_of(items) - then.embeddings_of(items), axis=0
+            ),
         }
 
 
@@ -86,8 +97,12 @@ class Surroundings(AbstractTopicProbe):
     """The averages over other words that Theorem 1 needs."""
 
     variables: ClassVar = {
-        "inverse_partition": Variable(("word",), "<1/Z_r>: mean inverse partition sum of the other words"),
-        "distance": Variable(("word",), "|| v_i - <vbar_r> ||: distance from the mean of the other words"),
+        "inverse_partition": Variable(
+            ("word",), "<1/Z_r>: mean inverse partition sum of the other words"
+        ),
+        "distance": Variable(
+            ("word",), "|| v_i - <vbar_r> ||: distance from the mean of the other words"
+        ),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
@@ -101,7 +116,8 @@ class Surroundings(AbstractTopicProbe):
 
 @dataclasses.dataclass(frozen=True)
 class Velocities(AbstractTopicProbe):
-    """How fast score and embedding of each topic item move under gradient flow, per unit of time (rate x step).
+    """How fast score and embedding of each topic item move under gradient flow, per unit of time
+    (rate x step).
 
     Frozen keys and embeddings are measured as if they could move.
     """
@@ -109,7 +125,9 @@ class Velocities(AbstractTopicProbe):
     variables: ClassVar = {
         "score_velocity": Variable(("word",), "ds_i/dt"),
         "norm_velocity": Variable(("word",), "d||v_i||/dt"),
-        "projection": Variable(("word",), "(v_i - <vbar_r>) . dv_i/dt, whose sign Lemma 2 gives to ds_i/dt"),
+        "projection": Variable(
+            ("word",), "(v_i - <vbar_r>) . dv_i/dt, whose sign Lemma 2 gives to ds_i/dt"
+        ),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
@@ -119,7 +137,10 @@ class Velocities(AbstractTopicProbe):
         norm = jnp.linalg.norm(embedding, axis=0)
         return {
             "score_velocity": model.score_velocity(moment.gradient)[items],
-            "norm_velocity": jnp.sum(embedding * velocity, axis=0) / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny),
+            "norm_velocity": (
+                jnp.sum(embedding * velocity, axis=0)
+                / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny)
+            ),
             "projection": jnp.sum((embedding - moment.once(_surroundings).mean) * velocity, axis=0),
         }
 
@@ -145,30 +166,51 @@ class Distributions(AbstractTopicProbe):
     norm_edges: tuple[float, ...]
 
     variables: ClassVar = {
-        "other_displacement": Variable((), "mean norm of the change of a non-topic embedding since the start"),
-        "topic_displacement": Variable((), "mean norm of the change of a topic embedding since the start"),
-        "other_score_change": Variable((), "mean absolute change of a non-topic score since the start"),
+        "other_displacement": Variable(
+            (), "mean norm of the change of a non-topic embedding since the start"
+        ),
+        "topic_displacement": Variable(
+            (), "mean norm of the change of a topic embedding since the start"
+        ),
+        "other_score_change": Variable(
+            (), "mean absolute change of a non-topic score since the start"
+        ),
         "topic_score_change": Variable((), "mean absolute change of a topic score since the start"),
-        "topic_score_share": Variable(("score_bin",), "share of topic items a bin of centred score"),
-        "other_score_share": Variable(("score_bin",), "share of non-topic items a bin of centred score"),
+        "topic_score_share": Variable(
+            ("score_bin",), "share of topic items a bin of centred score"
+        ),
+        "other_score_share": Variable(
+            ("score_bin",), "share of non-topic items a bin of centred score"
+        ),
         "topic_norm_share": Variable(("norm_bin",), "share of topic items a bin of displacement"),
-        "other_norm_share": Variable(("norm_bin",), "share of non-topic items a bin of displacement"),
+        "other_norm_share": Variable(
+            ("norm_bin",), "share of non-topic items a bin of displacement"
+        ),
     }
 
     def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:
         del task
         middle = lambda edges: (np.asarray(edges[1:]) + np.asarray(edges[:-1])) / 2  # noqa: E731
-        return {"score_bin": ("score_bin", middle(self.score_edges)), "norm_bin": ("norm_bin", middle(self.norm_edges))}
+        return {
+            "score_bin": ("score_bin", middle(self.score_edges)),
+            "norm_bin": ("norm_bin", middle(self.norm_edges)),
+        }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         other, now, then = _others(moment), moment.model, moment.initial
         score = now.scores - then.scores
         norm = jnp.linalg.norm(now.rescaled_embeddings - then.rescaled_embeddings, axis=0)
         shares = {}
-        for name, values, edges in (("score", score, self.score_edges), ("norm", norm, self.norm_edges)):
+        for name, values, edges in (
+            ("score", score, self.score_edges),
+            ("norm", norm, self.norm_edges),
+        ):
             for which, chosen in (("topic", ~other), ("other", other)):
-                # Inner edges only: the outermost bins take what lies beyond them, so that shares sum to 1.
-                above = jnp.sum((values[:, None] >= jnp.asarray(edges[1:-1])) & chosen[:, None], axis=0)
+                # Inner edges only: the outermost bins take what lies beyond them, so that shares
+                # sum to 1.
+                above = jnp.sum(
+                    (values[:, None] >= jnp.asarray(edges[1:-1])) & chosen[:, None], axis=0
+                )
                 total = jnp.sum(chosen)
                 least = jnp.concatenate([total[None], above, jnp.zeros(1, above.dtype)])
                 shares[f"{which}_{name}_share"] = (least[:-1] - least[1:]) / total
@@ -196,12 +238,18 @@ def _surroundings(moment: Moment) -> _Surroundings:
 
     here = items[..., None] == topic
     here = here if batch.mask is None else here & batch.mask[..., None]
-    own = jnp.sum(here, axis=1) * weight[topic]  # weight of item i in sentence x, all its places together
+    own = (
+        jnp.sum(here, axis=1) * weight[topic]
+    )  # weight of item i in sentence x, all its places together
     rest = jnp.maximum(total[:, None] - own, jnp.finfo(total.dtype).tiny)
     share = (own > 0) / jnp.sum(own > 0, axis=0)  # averages over the sentences that contain item i
     inverse = share / rest
-    mean = jnp.einsum("xd,xi->di", weighted, inverse) - embeddings[:, topic] * jnp.sum(inverse * own, axis=0)
-    return _Surroundings(jnp.sum(share * own / total[:, None], axis=0), jnp.sum(inverse, axis=0), mean)
+    mean = jnp.einsum("xd,xi->di", weighted, inverse) - embeddings[:, topic] * jnp.sum(
+        inverse * own, axis=0
+    )
+    return _Surroundings(
+        jnp.sum(share * own / total[:, None], axis=0), jnp.sum(inverse, axis=0), mean
+    )
 
 
 def _others(moment: Moment) -> Bool[Array, " item"]:

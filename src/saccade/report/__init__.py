@@ -1,1 +1,3 @@
-"""What a record looks like: terminal tables, matplotlib figures, the ledger and the single-file page."""
+"""What a record looks like: terminal tables, matplotlib figures, the ledger and the single-file
+page.
+"""

@@ -1,7 +1,9 @@
-"""What colour, dash and hatch every label of a figure gets: shared by the drawn figures and the page's charts.
+"""What colour, dash and hatch every label of a figure gets: shared by the drawn figures and the
+page's charts.
 
-Measurement is solid and coloured, theory is black and dashed, a reference is grey and dotted. The colours are those of
-Okabe and Ito, told apart under every common colour-blindness; yellow is left out because it vanishes on white paper.
+Measurement is solid and coloured, theory is black and dashed, a reference is grey and dotted. The
+colours are those of Okabe and Ito, told apart under every common colour-blindness; yellow is left
+out because it vanishes on white paper.
 """
 
 import dataclasses
@@ -52,7 +54,9 @@ class Style:
 
 
 def styles(figure: Figure) -> dict[tuple[str, Role], Style]:
-    """The style of every (label, role) of the figure's lines and histograms, in order of appearance."""
+    """The style of every (label, role) of the figure's lines and histograms, in order of
+    appearance.
+    """
     keys: dict[tuple[str, Role], None] = {}
     lines, histograms = set(), set()
     for panel in figure.panels:
@@ -71,33 +75,43 @@ def styles(figure: Figure) -> dict[tuple[str, Role], Style]:
         counts[role] += 1
         if role == "measured":
             colour = PALETTE[place % len(PALETTE)]
-            # A curve is solid until the colours run out; overlaid histograms differ in dash too, for black-and-white print.
+            # A curve is solid until the colours run out; overlaid histograms differ in dash too,
+            # for black-and-white print.
             dash = dashes[(place // len(PALETTE) if key in lines else place) % len(dashes)]
         else:
             colour = THEORY if role == "theory" else REFERENCE
             dash = dashes[place % len(dashes)]
         shared = sum(other == label for other, _ in keys) > 1
         name = f"{label} ({role})" if shared else label
-        found[key] = Style(name, role, colour, dash, HATCHES[place % len(HATCHES)], key in histograms)
+        found[key] = Style(
+            name, role, colour, dash, HATCHES[place % len(HATCHES)], key in histograms
+        )
     return found
 
 
 def in_drawing_order(panel: Panel) -> list[Line]:
     """The lines of a panel, theory last: it lies on top."""
     order: dict[Role, int] = {"reference": 0, "measured": 1, "theory": 2}
-    return sorted((mark for mark in panel.marks if isinstance(mark, Line)), key=lambda line: order[line.role])
+    return sorted(
+        (mark for mark in panel.marks if isinstance(mark, Line)), key=lambda line: order[line.role]
+    )
 
 
 def heat_map_of(panel: Panel) -> HeatMap | None:
     """The panel's heat map, which has the axes for itself."""
     maps = [mark for mark in panel.marks if isinstance(mark, HeatMap)]
     if maps and len(panel.marks) > 1:
-        raise ConfigError(f"panel {panel.title}: got a heat map among {len(panel.marks)} marks, allowed: a heat map alone")
+        raise ConfigError(
+            f"panel {panel.title}: got a heat map among {len(panel.marks)} marks, allowed: a heat"
+            " map alone"
+        )
     return maps[0] if maps else None
 
 
 def is_dense(heat_map: HeatMap) -> bool:
-    """Whether cells have no numbers written into them: there are too many, or the numbers do not matter."""
+    """Whether cells have no numbers written into them: there are too many, or the numbers do not
+    matter.
+    """
     return not heat_map.numbered or max(np.asarray(heat_map.value).shape) > MOST_NUMBERED
 
 
@@ -108,7 +122,9 @@ def shown_ticks(labels: list[str]) -> list[str]:
 
 
 def scales(panel: Panel) -> tuple[Scale, Scale]:
-    """The panel's scales; an axis without one positive number cannot be logarithmic and is linear."""
+    """The panel's scales; an axis without one positive number cannot be logarithmic and is
+    linear.
+    """
     x: Scale = "log" if panel.x_scale == "log" and _positive(panel, 0).size else "linear"
     y: Scale = "log" if panel.y_scale == "log" and _positive(panel, 1).size else "linear"
     return x, y
@@ -121,7 +137,9 @@ def positive_range(panel: Panel, axis: Literal[0, 1]) -> tuple[float, float]:
 
 
 def baseline(panel: Panel) -> float:
-    """Where bars stand: at nought or, on a logarithmic axis, just below the smallest positive number."""
+    """Where bars stand: at nought or, on a logarithmic axis, just below the smallest positive
+    number.
+    """
     return 0.0 if scales(panel)[1] == "linear" else positive_range(panel, 1)[0] / 2
 
 
@@ -162,7 +180,9 @@ class Curve:
 
 
 def visible(line: Line, panel: Panel) -> Curve:
-    """The line with NaN where the axes cannot show it; a band that leaves a logarithmic axis ends at its floor."""
+    """The line with NaN where the axes cannot show it; a band that leaves a logarithmic axis
+    ends at its floor.
+    """
     x_scale, y_scale = scales(panel)
     x, y = _on_scale(line.x, x_scale), _on_scale(line.y, y_scale)
     if line.low is None or line.high is None:
@@ -200,10 +220,16 @@ def heat_scale(heat_map: HeatMap) -> HeatScale:
     positive = finite[finite > 0]
     if heat_map.scale == "log" and positive.size:
         low, high = float(positive.min()), float(positive.max())
-        return HeatScale("log", low / 1.1, high * 1.1) if low == high else HeatScale("log", low, high)
+        return (
+            HeatScale("log", low / 1.1, high * 1.1) if low == high else HeatScale("log", low, high)
+        )
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     room = (abs(low) or 1.0) * 0.05
-    return HeatScale("linear", low - room, high + room) if low == high else HeatScale("linear", low, high)
+    return (
+        HeatScale("linear", low - room, high + room)
+        if low == high
+        else HeatScale("linear", low, high)
+    )
 
 
 def _floats(values: np.ndarray) -> np.ndarray:

@@ -63,12 +63,21 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
         matplotlib.rcdefaults()  # a reader's own matplotlibrc must not change the bytes
         matplotlib.rcParams.update(_SETTINGS)  # pyright: ignore[reportCallIssue, reportArgumentType]
         canvas = _drawn(figure)
-        canvas.draw_without_rendering()  # lays the panels out; without an engine, the two files do not do it again
+        # lays the panels out; without an engine, the two files do not do it again
+        canvas.draw_without_rendering()
         canvas.set_layout_engine("none")
         # Not `savefig`, which draws everything twice to find out about layouts that are not there.
         writers = {
-            "png": lambda buffer: FigureCanvasAgg(canvas).print_png(buffer, metadata={"Software": None}),
-            "pdf": lambda buffer: FigureCanvasPdf(canvas).print_pdf(buffer, metadata={"CreationDate": None, "Title": figure.title}),
+            "png": (
+                lambda buffer: FigureCanvasAgg(canvas).print_png(
+                    buffer, metadata={"Software": None}
+                )
+            ),
+            "pdf": (
+                lambda buffer: FigureCanvasPdf(canvas).print_pdf(
+                    buffer, metadata={"CreationDate": None, "Title": figure.title}
+                )
+            ),
         }
         paths = []
         for ending, write in writers.items():
@@ -82,16 +91,26 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
 
 def _drawn(figure: Figure) -> Canvas:
     rows = math.ceil(len(figure.panels) / COLUMNS) or 1
-    columns = math.ceil(len(figure.panels) / rows) or 1  # five panels are three and two, not four and one
+    columns = (
+        math.ceil(len(figure.panels) / rows) or 1
+    )  # five panels are three and two, not four and one
     sizes = [_panel_size(panel, len(figure.panels)) for panel in figure.panels]
-    widths = [max((size[0] for size in sizes[column::columns]), default=4.0) for column in range(columns)]
+    widths = [
+        max((size[0] for size in sizes[column::columns]), default=4.0) for column in range(columns)
+    ]
     in_rows = [sizes[row * columns : (row + 1) * columns] for row in range(rows)]
     heights = [max((size[1] for size in row), default=1.0) for row in in_rows]
     styled = appearance.styles(figure)
     handles = [_handle(style) for style in styled.values()]
     # Captions of a legend may be whole sentences: as many columns as the longest leaves room for.
-    labels = ["\n".join(textwrap.wrap(style.name, max(20, int(sum(widths) / _CHARACTER) - 8))) for style in styled.values()]
-    longest = max((len(line) for label in labels for line in label.splitlines()), default=0) * _CHARACTER + 0.65
+    labels = [
+        "\n".join(textwrap.wrap(style.name, max(20, int(sum(widths) / _CHARACTER) - 8)))
+        for style in styled.values()
+    ]
+    longest = (
+        max((len(line) for label in labels for line in label.splitlines()), default=0) * _CHARACTER
+        + 0.65
+    )
     legend_columns = max(1, min(len(labels), int(sum(widths) / longest)))
     legend_lines = sum(
         max((label.count("\n") + 1 for label in labels[place : place + legend_columns]), default=0)
@@ -114,7 +133,12 @@ def _drawn(figure: Figure) -> Canvas:
         else:
             _draw_marks(axes, panel, styled)
     if handles:
-        canvas.legend(handles, [_plain(label) for label in labels], loc="outside lower center", ncols=legend_columns)
+        canvas.legend(
+            handles,
+            [_plain(label) for label in labels],
+            loc="outside lower center",
+            ncols=legend_columns,
+        )
     return canvas
 
 
@@ -153,31 +177,70 @@ def _draw_marks(axes: Axes, panel: Panel, styled: dict[tuple[str, Role], Style])
         curve = appearance.visible(line, panel)
         if curve.low is not None and curve.high is not None:
             axes.fill_between(
-                curve.x, curve.low, curve.high, color=style.colour, alpha=BAND_OPACITY, linewidth=0, zorder=2 + layer / 1000
+                curve.x,
+                curve.low,
+                curve.high,
+                color=style.colour,
+                alpha=BAND_OPACITY,
+                linewidth=0,
+                zorder=2 + layer / 1000,
             )
         single = np.isfinite(curve.x * curve.y).sum() == 1  # one point makes no stroke
         axes.plot(
-            curve.x, curve.y, color=style.colour, linestyle=_linestyle(style), linewidth=style.width,
-            marker="o" if single else None, markersize=4, zorder=3 + layer / 1000,
-        )  # fmt: skip
-    if histograms and y_scale == "linear" and all(np.nanmin(histogram.share, initial=0) >= 0 for histogram in histograms):
+            curve.x,
+            curve.y,
+            color=style.colour,
+            linestyle=_linestyle(style),
+            linewidth=style.width,
+            marker="o" if single else None,
+            markersize=4,
+            zorder=3 + layer / 1000,
+        )
+    if (
+        histograms
+        and y_scale == "linear"
+        and all(np.nanmin(histogram.share, initial=0) >= 0 for histogram in histograms)
+    ):
         axes.set_ylim(bottom=0)
 
 
-def _draw_histogram(axes: Axes, histogram: Histogram, edges: np.ndarray, style: Style, across: float, floor: float) -> None:
+def _draw_histogram(
+    axes: Axes, histogram: Histogram, edges: np.ndarray, style: Style, across: float, floor: float
+) -> None:
     """One histogram; its intervals stand at a share `across` of every bin."""
     share = np.asarray(histogram.share, float)
     share = np.maximum(share, floor) if floor else share
-    axes.stairs(share, edges, baseline=floor, fill=True, facecolor=style.colour, alpha=0.13, linewidth=0)
+    axes.stairs(
+        share, edges, baseline=floor, fill=True, facecolor=style.colour, alpha=0.13, linewidth=0
+    )
     if style.hatch:
-        axes.stairs(share, edges, baseline=floor, fill=True, facecolor="none", edgecolor=style.colour, hatch=style.hatch,
-                    alpha=0.55, linewidth=0)  # fmt: skip
-    axes.stairs(share, edges, baseline=floor, color=style.colour, linewidth=1.5,
-                linestyle=_linestyle(style), zorder=3)  # fmt: skip
+        axes.stairs(
+            share,
+            edges,
+            baseline=floor,
+            fill=True,
+            facecolor="none",
+            edgecolor=style.colour,
+            hatch=style.hatch,
+            alpha=0.55,
+            linewidth=0,
+        )
+    axes.stairs(
+        share,
+        edges,
+        baseline=floor,
+        color=style.colour,
+        linewidth=1.5,
+        linestyle=_linestyle(style),
+        zorder=3,
+    )
     if histogram.low is not None and histogram.high is not None:
-        # Side by side inside of the bin: the intervals of overlaid histograms must not hide one another.
+        # Side by side inside of the bin: the intervals of overlaid histograms must not hide one
+        # another.
         middles = edges[:-1] + np.diff(edges) * across
-        low, high = (np.maximum(np.asarray(end, float), floor) for end in (histogram.low, histogram.high))
+        low, high = (
+            np.maximum(np.asarray(end, float), floor) for end in (histogram.low, histogram.high)
+        )
         axes.vlines(middles, low, high, color=style.colour, linewidth=2.4, alpha=0.9, zorder=4)
 
 
@@ -189,9 +252,13 @@ def _draw_heat_map(canvas: Canvas, axes: Axes, heat_map: HeatMap) -> None:
     norm = (LogNorm if scale.scale == "log" else Normalize)(scale.low, scale.high)
     shades = np.array([[scale.place(value) for value in row] for row in values])
     mesh = axes.pcolormesh(
-        np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5, np.ma.masked_where(np.isnan(shades), values),
-        norm=norm, cmap=HEAT_MAP, **({} if dense else {"edgecolors": "white", "linewidth": 0.8}),
-    )  # fmt: skip
+        np.arange(columns + 1) - 0.5,
+        np.arange(rows + 1) - 0.5,
+        np.ma.masked_where(np.isnan(shades), values),
+        norm=norm,
+        cmap=HEAT_MAP,
+        **({} if dense else {"edgecolors": "white", "linewidth": 0.8}),
+    )
     if dense:
         axes.set_facecolor(MISSING)
     for (row, column), shade in () if dense else np.ndenumerate(shades):
@@ -200,14 +267,42 @@ def _draw_heat_map(canvas: Canvas, axes: Axes, heat_map: HeatMap) -> None:
         background: dict[str, Any] = {}
         if np.isnan(shade):
             corner = (column - 0.5, row - 0.5)
-            axes.add_patch(Rectangle(corner, 1, 1, facecolor=MISSING, edgecolor="#999999", hatch="////", linewidth=0.8))
-            ink, background = "#333333", {"bbox": {"facecolor": MISSING, "edgecolor": "none", "pad": 1.2}}
-        axes.text(column, row, number(value), ha="center", va="center", fontsize=7, color=ink, **background)
+            axes.add_patch(
+                Rectangle(
+                    corner,
+                    1,
+                    1,
+                    facecolor=MISSING,
+                    edgecolor="#999999",
+                    hatch="////",
+                    linewidth=0.8,
+                )
+            )
+            ink, background = (
+                "#333333",
+                {"bbox": {"facecolor": MISSING, "edgecolor": "none", "pad": 1.2}},
+            )
+        axes.text(
+            column,
+            row,
+            number(value),
+            ha="center",
+            va="center",
+            fontsize=7,
+            color=ink,
+            **background,
+        )
     axes.grid(visible=False)
-    for set_ticks, names, gap in ((axes.set_xticks, heat_map.x, "\n"), (axes.set_yticks, heat_map.y, " ")):
+    for set_ticks, names, gap in (
+        (axes.set_xticks, heat_map.x, "\n"),
+        (axes.set_yticks, heat_map.y, " "),
+    ):
         labels = ticks(list(names))
         shown = appearance.shown_ticks(labels)
-        set_ticks([labels.index(label) for label in shown], [_plain(label).replace(" ", gap) for label in shown])
+        set_ticks(
+            [labels.index(label) for label in shown],
+            [_plain(label).replace(" ", gap) for label in shown],
+        )
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     bar = canvas.colorbar(mesh, ax=axes, aspect=24, pad=0.02)
@@ -219,12 +314,20 @@ def _handle(style: Style) -> Line2D | Patch:
     linestyle = _linestyle(style)
     if style.filled:
         face = (*to_rgb(style.colour), 0.15)
-        return Patch(facecolor=face, edgecolor=style.colour, hatch=style.hatch, linestyle=linestyle, linewidth=1.3)
+        return Patch(
+            facecolor=face,
+            edgecolor=style.colour,
+            hatch=style.hatch,
+            linestyle=linestyle,
+            linewidth=1.3,
+        )
     return Line2D([], [], color=style.colour, linestyle=linestyle, linewidth=style.width)
 
 
 def _power(value: float, place: int | None = None) -> str:
-    """A power of ten in plain letters: matplotlib's own is a formula, which takes it most of the time of a drawing."""
+    """A power of ten in plain letters: matplotlib's own is a formula, which takes it most of the
+    time of a drawing.
+    """
     del place
     exponent = math.log10(value)
     if not math.isclose(exponent, round(exponent), abs_tol=1e-9):
@@ -238,7 +341,11 @@ def _linestyle(style: Style) -> Any:
 
 def _wrapped(text: str, inches: float, size: float = 1.0) -> str:
     """Broken into lines that fit so many inches at so many times the usual letter size."""
-    return _plain("\n".join(textwrap.wrap(text, max(12, int(inches / (_CHARACTER * size))), break_on_hyphens=False)))
+    return _plain(
+        "\n".join(
+            textwrap.wrap(text, max(12, int(inches / (_CHARACTER * size))), break_on_hyphens=False)
+        )
+    )
 
 
 def _plain(text: str) -> str:

@@ -1,4 +1,6 @@
-"""How numbers, intervals and verdicts are written, the same on the terminal, in the ledger and on the page."""
+"""How numbers, intervals and verdicts are written, the same on the terminal, in the ledger and
+on the page.
+"""
 
 import math
 import re
@@ -40,7 +42,9 @@ def measured(finding: Finding) -> str:
 
 
 def measured_anywhere(judgement: Judgement) -> list[str]:
-    """One text a check: the value with its interval or, in a sweep, the range of the values over the cells."""
+    """One text a check: the value with its interval or, in a sweep, the range of the values over
+    the cells.
+    """
     if not judgement.cells:
         return [measured(finding) for finding in judgement.findings]
     texts = []
@@ -53,10 +57,19 @@ def measured_anywhere(judgement: Judgement) -> list[str]:
 
 
 def seeds(claim: Claim, judgement: Judgement, record: Record) -> str:
-    """How many seeds have a number, of how many that were run in the arms that the claim rests on."""
-    arms = [arm for check in claim.checks for names in check.found(record).values() for arm in names]
-    run = max((record.arms[arm].trajectory.sizes.get("seed", 0) for arm in arms), default=0) or record.seeds
-    findings = [finding for _, _, cell in judgement.cells for finding in cell] or list(judgement.findings)
+    """How many seeds have a number, of how many that were run in the arms that the claim rests
+    on.
+    """
+    arms = [
+        arm for check in claim.checks for names in check.found(record).values() for arm in names
+    ]
+    run = (
+        max((record.arms[arm].trajectory.sizes.get("seed", 0) for arm in arms), default=0)
+        or record.seeds
+    )
+    findings = [finding for _, _, cell in judgement.cells for finding in cell] or list(
+        judgement.findings
+    )
     counts = sorted({finding.seeds for finding in findings})
     if not counts or counts == [run]:
         return str(run)
@@ -96,19 +109,30 @@ def natural(identifier: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def diverged_members(record: Record) -> list[str]:
-    """One sentence an arm with members whose loss stopped being finite: how many, which, and at which step."""
+    """One sentence an arm with members whose loss stopped being finite: how many, which, and at
+    which step.
+    """
     sentences = []
     for name, arm in record.arms.items():
         if "diverged_at" not in arm.trajectory:
             continue  # an arm of theory alone
         steps = arm.trajectory["diverged_at"]
-        lost = [dict(zip(steps.dims, place, strict=True)) for place in np.argwhere(steps.values >= 0)]
+        lost = [
+            dict(zip(steps.dims, place, strict=True)) for place in np.argwhere(steps.values >= 0)
+        ]
         if lost:
-            told = [f"{_where(steps, place)} at step {int(steps[place])}" for place in lost[:_LISTED]]
+            told = [
+                f"{_where(steps, place)} at step {int(steps[place])}" for place in lost[:_LISTED]
+            ]
             more = [f"and {len(lost) - _LISTED} more"] if len(lost) > _LISTED else []
-            sentences.append(f"{name}: {len(lost)} of {steps.size} members diverged ({'; '.join(told + more)})")
+            sentences.append(
+                f"{name}: {len(lost)} of {steps.size} members diverged ({'; '.join(told + more)})"
+            )
     return sentences
 
 
 def _where(steps: xr.DataArray, place: dict[Hashable, int]) -> str:
-    return ", ".join(f"{dim} {tick(steps[dim].values[at]) if dim in steps.coords else at}" for dim, at in place.items())
+    return ", ".join(
+        f"{dim} {tick(steps[dim].values[at]) if dim in steps.coords else at}"
+        for dim, at in place.items()
+    )

@@ -1,4 +1,6 @@
-"""Claims judged from their records, and the maps of verdicts over what was swept. Stored verdicts are never read."""
+"""Claims judged from their records, and the maps of verdicts over what was swept. Stored
+verdicts are never read.
+"""
 
 import dataclasses
 import itertools
@@ -38,7 +40,9 @@ def judged_claims(entries: Sequence[Entry]) -> list[JudgedClaim]:
 
 
 def counts(rows: Sequence[JudgedClaim]) -> dict[str, int]:
-    """How many claims hold, fail, are undetermined, and have another verdict than the expected one."""
+    """How many claims hold, fail, are undetermined, and have another verdict than the expected
+    one.
+    """
     found = {verdict: sum(row.judgement.verdict == verdict for row in rows) for verdict in VERDICTS}
     return {**found, "unexpected": sum(not row.judgement.as_expected for row in rows)}
 
@@ -62,7 +66,9 @@ class VerdictMap:
 
 
 def verdict_maps(judgement: Judgement) -> list[VerdictMap]:
-    """The cells of a swept claim as maps: the first sweep down, the second across, one map for every value of the others."""
+    """The cells of a swept claim as maps: the first sweep down, the second across, one map for
+    every value of the others.
+    """
     if not judgement.cells:
         return []
     values: dict[str, list[float]] = {}
@@ -71,14 +77,21 @@ def verdict_maps(judgement: Judgement) -> list[VerdictMap]:
             if value not in values.setdefault(name, []):
                 values[name].append(value)
     known: dict[tuple[float, ...], Cell] = {
-        tuple(place[name] for name in values): (verdict, findings) for place, verdict, findings in judgement.cells
+        tuple(place[name] for name in values): (verdict, findings)
+        for place, verdict, findings in judgement.cells
     }
     row_name, column_name, *others = (*values, "") if len(values) == 1 else values
     columns = tuple(values.get(column_name, ()))
     across = [(column,) for column in columns] or [()]
     maps = []
     for fixed in itertools.product(*(values[name] for name in others)):
-        cells = tuple(tuple(known[(row, *column, *fixed)] for column in across) for row in values[row_name])
-        where = ", ".join(f"{name} = {tick(value)}" for name, value in zip(others, fixed, strict=True))
-        maps.append(VerdictMap(where, row_name, tuple(values[row_name]), column_name, columns, cells))
+        cells = tuple(
+            tuple(known[(row, *column, *fixed)] for column in across) for row in values[row_name]
+        )
+        where = ", ".join(
+            f"{name} = {tick(value)}" for name, value in zip(others, fixed, strict=True)
+        )
+        maps.append(
+            VerdictMap(where, row_name, tuple(values[row_name]), column_name, columns, cells)
+        )
     return maps

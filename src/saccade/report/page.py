@@ -1,4 +1,6 @@
-"""The page: one self-contained HTML file, readable offline. The ledger of verdicts first, then study by study."""
+"""The page: one self-contained HTML file, readable offline. The ledger of verdicts first, then
+study by study.
+"""
 
 import functools
 import json
@@ -16,8 +18,24 @@ from saccade.core.figure import Figure, Line
 from saccade.core.record import Record
 from saccade.core.storage import write_atomically
 from saccade.report import charts
-from saccade.report.formatting import SYMBOLS, diverged_members, duration, measured, measured_anywhere, number, seeds, tick
-from saccade.report.judged import Entry, JudgedClaim, VerdictMap, counts, judged_claims, verdict_maps
+from saccade.report.formatting import (
+    SYMBOLS,
+    diverged_members,
+    duration,
+    measured,
+    measured_anywhere,
+    number,
+    seeds,
+    tick,
+)
+from saccade.report.judged import (
+    Entry,
+    JudgedClaim,
+    VerdictMap,
+    counts,
+    judged_claims,
+    verdict_maps,
+)
 
 LIMIT = 5_000_000
 """Most bytes of a page: it must still go through a mail server."""
@@ -52,7 +70,9 @@ def render_page(entries: Sequence[Entry]) -> str:
 
 
 def _points(figures: Iterable[Figure]) -> int:
-    """Points that a line may keep: fewer where the lines of many records would make the page too heavy."""
+    """Points that a line may keep: fewer where the lines of many records would make the page too
+    heavy.
+    """
     marks = [mark for figure in figures for panel in figure.panels for mark in panel.marks]
     row_bytes = sum(len(mark.label) + _ROW for mark in marks if isinstance(mark, Line))
     return max(20, min(charts.POINTS, _FOR_POINTS // max(row_bytes, 1)))
@@ -61,9 +81,12 @@ def _points(figures: Iterable[Figure]) -> int:
 @functools.cache
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     return environment.get_template("page.html.jinja")
 
 
@@ -78,7 +101,9 @@ def _anchors(entries: Sequence[Entry]) -> list[str]:
     anchors: list[str] = []
     for study, record in entries:
         anchor = re.sub(r"[^A-Za-z0-9]+", "-", f"{study.name}-{record.preset}").strip("-")
-        same = sum(re.fullmatch(re.escape(anchor) + r"(--\d+)?", other) is not None for other in anchors)
+        same = sum(
+            re.fullmatch(re.escape(anchor) + r"(--\d+)?", other) is not None for other in anchors
+        )
         anchors.append(f"{anchor}--{same + 1}" if same else anchor)
     return anchors
 
@@ -122,7 +147,9 @@ def _checks(judgement: Judgement) -> list[dict[str, Any]]:
 
 def _section(entry: Entry, anchor: str, rows: Sequence[JudgedClaim]) -> dict[str, Any]:
     study, record = entry
-    theories = list(dict.fromkeys(arm.predicted_by for arm in record.arms.values() if arm.predicted_by))
+    theories = list(
+        dict.fromkeys(arm.predicted_by for arm in record.arms.values() if arm.predicted_by)
+    )
     return {
         "anchor": anchor,
         "name": study.name,
@@ -131,8 +158,15 @@ def _section(entry: Entry, anchor: str, rows: Sequence[JudgedClaim]) -> dict[str
             "paper": study.paper,
             "preset": record.preset,
             "seeds": str(record.seeds),
-            **({"swept": ", ".join(f"{name} ({len(values)} values)" for name, values in record.sweeps.items())}
-               if record.sweeps else {}),
+            **(
+                {
+                    "swept": ", ".join(
+                        f"{name} ({len(values)} values)" for name, values in record.sweeps.items()
+                    )
+                }
+                if record.sweeps
+                else {}
+            ),
             **({"theory": "; ".join(theories)} if theories else {}),
             "device": record.device,
             "precision": record.precision,
@@ -141,24 +175,34 @@ def _section(entry: Entry, anchor: str, rows: Sequence[JudgedClaim]) -> dict[str
         "versions": dict(record.versions),
         "diverged": diverged_members(record),
         "claims": [
-            _ledger_row(row, anchor) | {"maps": [_map(one) for one in verdict_maps(row.judgement)]} for row in rows
+            _ledger_row(row, anchor) | {"maps": [_map(one) for one in verdict_maps(row.judgement)]}
+            for row in rows
         ],
         "divergences": study.divergences,
         "config": _settings(record),
-    }  # fmt: skip
+    }
 
 
 def _map(one: VerdictMap) -> dict[str, Any]:
     def cell(verdict: str, findings: Sequence[Finding]) -> dict[str, Any]:
-        told = "\n".join(f"{finding.quantity}: {measured(finding)} ({finding.bound})" for finding in findings)
-        return {"verdict": verdict, "values": [number(finding.value) for finding in findings], "title": f"{verdict}\n{told}"}
+        told = "\n".join(
+            f"{finding.quantity}: {measured(finding)} ({finding.bound})" for finding in findings
+        )
+        return {
+            "verdict": verdict,
+            "values": [number(finding.value) for finding in findings],
+            "title": f"{verdict}\n{told}",
+        }
 
     return {
         "where": one.where,
         "row_name": one.row_name,
         "column_name": one.column_name,
         "columns": [tick(value) for value in one.column_values],
-        "rows": [(tick(value), [cell(*found) for found in cells]) for value, cells in zip(one.row_values, one.cells, strict=True)],
+        "rows": [
+            (tick(value), [cell(*found) for found in cells])
+            for value, cells in zip(one.row_values, one.cells, strict=True)
+        ],
         "quantities": [finding.quantity for finding in one.cells[0][0][1]],
     }
 
@@ -167,7 +211,9 @@ def _figure(figure: Figure, points: int) -> dict[str, Any]:
     specification = charts.chart(figure, points)
     specification.pop("$schema", None)
     # Inside of a script element only "<" can do harm.
-    text = json.dumps(specification, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    text = json.dumps(specification, separators=(",", ":"), ensure_ascii=False).replace(
+        "<", "\\u003c"
+    )
     text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return {"title": figure.title, "caption": figure.caption, "specification": Markup(text)}
 
@@ -177,9 +223,21 @@ def _settings(record: Record) -> list[tuple[str, str]]:
 
     def flat(value: Any, name: str) -> list[tuple[str, str]]:
         if isinstance(value, Mapping):
-            return [pair for key, inner in value.items() for pair in flat(inner, f"{name}.{key}" if name else str(key))]
+            return [
+                pair
+                for key, inner in value.items()
+                for pair in flat(inner, f"{name}.{key}" if name else str(key))
+            ]
         if isinstance(value, list | tuple):
-            return [(name, ", ".join(tick(item) if isinstance(item, float) else str(item) for item in value) or "none")]
+            return [
+                (
+                    name,
+                    ", ".join(
+                        tick(item) if isinstance(item, float) else str(item) for item in value
+                    )
+                    or "none",
+                )
+            ]
         return [(name, tick(value) if isinstance(value, float) else str(value))]
 
     return [pair for pair in flat(record.config, "") if pair[0] != "sweeps"]

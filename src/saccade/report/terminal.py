@@ -1,6 +1,8 @@
-"""What the terminal shows: live progress while training, then tables of verdicts, readable at 80 columns.
+"""What the terminal shows: live progress while training, then tables of verdicts, readable at 80
+columns.
 
-Text that the terminal's encoding cannot write is replaced when it is drawn: a study must not end in an encoding error.
+Text that the terminal's encoding cannot write is replaced when it is drawn: a study must not end in
+an encoding error.
 """
 
 import dataclasses
@@ -23,7 +25,15 @@ from saccade.core.claim import Judgement, Verdict
 from saccade.core.lab import Progress
 from saccade.core.record import Record
 from saccade.core.study import Study
-from saccade.report.formatting import ASCII_SYMBOLS, SYMBOLS, duration, measured, measured_anywhere, number, tick
+from saccade.report.formatting import (
+    ASCII_SYMBOLS,
+    SYMBOLS,
+    duration,
+    measured,
+    measured_anywhere,
+    number,
+    tick,
+)
 from saccade.report.judged import Cell, VerdictMap, verdict_maps
 
 COLOURS: dict[Verdict, str] = {"holds": "green", "fails": "red", "undetermined": "yellow"}
@@ -31,10 +41,21 @@ PLAIN_INTERVAL = 10.0
 """Seconds between two lines about one training, where there is no terminal to draw on."""
 _ACROSS = 5
 """Columns of a map of verdicts that fit 80 characters."""
-_IN_ASCII = {"≤": "<=", "≥": ">=", "×": "x", "–": "-", "—": "-", "−": "-", "…": "...", "’": "'", "‘": "'"}  # noqa: RUF001
+# ruff: noqa: RUF001 (these are the symbols to replace)
+_IN_ASCII = {
+    "≤": "<=",
+    "≥": ">=",
+    "×": "x",
+    "–": "-",
+    "—": "-",
+    "−": "-",
+    "…": "...",
+    "’": "'",
+    "‘": "'",
+}
 
 
-# -- text that every terminal can write -----------------------------------------------------------------------------
+# -- text that every terminal can write ------------------------------------------------------------
 
 
 def encodable(text: str, encoding: str) -> str:
@@ -74,7 +95,10 @@ class Badge:
     def _text(self, options: ConsoleOptions) -> Text:
         symbols = ASCII_SYMBOLS if options.ascii_only else SYMBOLS
         behind = self.verdict if self.behind is None else self.behind
-        return Text(encodable(f"{symbols[self.verdict]} {behind}", options.encoding), style=COLOURS[self.verdict])
+        return Text(
+            encodable(f"{symbols[self.verdict]} {behind}", options.encoding),
+            style=COLOURS[self.verdict],
+        )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self._text(options)
@@ -90,15 +114,24 @@ def print_to_terminal(*renderables: RenderableType) -> None:
         console.print(renderable)
 
 
-# -- tables ---------------------------------------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------------------
 
 
 def verdict_table(study: Study[Any], record: Record, judgements: Sequence[Judgement]) -> Table:
-    """One row a claim; its checks below one another, and the reason wherever the verdict is not simply `holds`."""
+    """One row a claim; its checks below one another, and the reason wherever the verdict is not
+    simply `holds`.
+    """
     table = Table(
-        title=f"{study.name}, preset {record.preset}: {record.seeds} seeds, {duration(record.seconds)}",
-        title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, expand=False,
-    )  # fmt: skip
+        title=(
+            f"{study.name}, preset {record.preset}: {record.seeds} seeds,"
+            f" {duration(record.seconds)}"
+        ),
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        expand=False,
+    )
     table.add_column("claim", no_wrap=True, style="bold")
     table.add_column("statement", ratio=1, min_width=16, max_width=60)
     table.add_column("measured [95 % interval], bound", ratio=1, min_width=24, max_width=60)
@@ -117,20 +150,35 @@ def verdict_table(study: Study[Any], record: Record, judgements: Sequence[Judgem
         checks: list[RenderableType] = []
         for finding, text in zip(judgement.findings, measured_anywhere(judgement), strict=True):
             checks += [Words(finding.quantity, "dim"), Words(text), Words(f"  {finding.bound}")]
-        table.add_row(claim.id, Group(*statement), Group(*checks) if checks else Words("n/a"), Group(*verdict))
+        table.add_row(
+            claim.id, Group(*statement), Group(*checks) if checks else Words("n/a"), Group(*verdict)
+        )
         table.add_section()
     return table
 
 
-def sweep_tables(study: Study[Any], record: Record, judgements: Sequence[Judgement]) -> list[RenderableType]:
-    """For a swept record: every claim's verdicts, with the measured values, over the grid. Empty if nothing was swept."""
-    del study, record  # a map needs nothing beyond the judgement; the signature is that of `verdict_table`
+def sweep_tables(
+    study: Study[Any], record: Record, judgements: Sequence[Judgement]
+) -> list[RenderableType]:
+    """For a swept record: every claim's verdicts, with the measured values, over the grid. Empty
+    if nothing was swept.
+    """
+    del (
+        study,
+        record,
+    )  # a map needs nothing beyond the judgement; the signature is that of `verdict_table`
     tables: list[RenderableType] = []
     for judgement in judgements:
         for one in verdict_maps(judgement):
-            axes = f"{one.row_name} (down) and {one.column_name} (across)" if one.column_name else one.row_name
+            axes = (
+                f"{one.row_name} (down) and {one.column_name} (across)"
+                if one.column_name
+                else one.row_name
+            )
             quantities = ", ".join(finding.quantity for finding in one.cells[0][0][1])
-            heading = Words(f"{judgement.claim}: {axes}" + (f", at {one.where}" if one.where else ""), "bold")
+            heading = Words(
+                f"{judgement.claim}: {axes}" + (f", at {one.where}" if one.where else ""), "bold"
+            )
             shown = [heading, Words(f"verdict and {quantities}", "dim")]
             if one.column_name:
                 starts = range(0, len(one.column_values), _ACROSS)
@@ -147,7 +195,9 @@ def _map_down(one: VerdictMap) -> Table:
     for finding in one.cells[0][0][1]:
         table.add_column(Words(f"{finding.quantity} ({finding.bound})"))
     for value, ((verdict, findings),) in zip(one.row_values, one.cells, strict=True):
-        table.add_row(tick(value), Badge(verdict), *(Words(measured(finding)) for finding in findings))
+        table.add_row(
+            tick(value), Badge(verdict), *(Words(measured(finding)) for finding in findings)
+        )
     return table
 
 
@@ -167,7 +217,10 @@ def _cell(cell: Cell) -> RenderableType:
     if not findings:
         return Badge(verdict, "")
     first, *rest = findings
-    return Group(Badge(verdict, number(first.value)), *(Words(f"  {number(finding.value)}") for finding in rest))
+    return Group(
+        Badge(verdict, number(first.value)),
+        *(Words(f"  {number(finding.value)}") for finding in rest),
+    )
 
 
 def ledger_table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -184,7 +237,12 @@ def ledger_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         elif row["expected"] != "holds":
             verdict.append(Words("as expected", "dim"))
         statement = textwrap.shorten(row["statement"], 100, placeholder=" ...")
-        table.add_row(row["claim"], Words(f"{row['study']}\n{row['preset']}"), Words(statement), Group(*verdict))
+        table.add_row(
+            row["claim"],
+            Words(f"{row['study']}\n{row['preset']}"),
+            Words(statement),
+            Group(*verdict),
+        )
     return table
 
 
@@ -206,7 +264,7 @@ def study_list(studies: Iterable[Study[Any]]) -> Table:
     return table
 
 
-# -- progress -------------------------------------------------------------------------------------------------------
+# -- progress --------------------------------------------------------------------------------------
 
 
 class ProgressDisplay:
@@ -227,13 +285,21 @@ class ProgressDisplay:
     def __enter__(self) -> "ProgressDisplay":
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._bars = Bars(
-                _Column("name"), BarColumn(bar_width=10), *map(_Column, ("steps", "loss", "members", "left")),
-                console=self._console, refresh_per_second=4,
-            )  # fmt: skip
+                _Column("name"),
+                BarColumn(bar_width=10),
+                *map(_Column, ("steps", "loss", "members", "left")),
+                console=self._console,
+                refresh_per_second=4,
+            )
             self._bars.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         if self._bars is not None:
             self._bars.stop()
             self._bars = None
@@ -249,11 +315,20 @@ class ProgressDisplay:
         encoding = self._console.encoding
         fields = {key: encodable(text, encoding) for key, text in _fields(progress).items()}
         if task is None:
-            task = self._tasks[progress.name] = bars.add_task("", total=max(progress.steps, 1), fields=fields)
+            task = self._tasks[progress.name] = bars.add_task(
+                "", total=max(progress.steps, 1), fields=fields
+            )
         done = progress.steps == 0 and progress.finished
-        bars.update(task, completed=1 if done else progress.step, total=max(progress.steps, 1), fields=fields)
+        bars.update(
+            task,
+            completed=1 if done else progress.step,
+            total=max(progress.steps, 1),
+            fields=fields,
+        )
         if progress.finished:
-            del self._tasks[progress.name]  # a later training of the same name gets a bar of its own
+            del self._tasks[
+                progress.name
+            ]  # a later training of the same name gets a bar of its own
 
     def _print(self, progress: Progress, now: float) -> None:
         name = progress.name
@@ -284,12 +359,16 @@ def _fields(progress: Progress) -> dict[str, str]:
     if progress.finished:
         left = progress.note or duration(progress.seconds)
     else:
-        left = progress.note or ("" if progress.seconds_left is None else f"{duration(progress.seconds_left)} left")
+        left = progress.note or (
+            "" if progress.seconds_left is None else f"{duration(progress.seconds_left)} left"
+        )
     return {
         "name": progress.name,
         "steps": f"{progress.step}/{progress.steps}",
         "loss": f"loss {number(progress.loss)}" if math.isfinite(progress.loss) else "",
-        "members": f"{progress.diverged}/{progress.members} diverged" if progress.diverged else members,
+        "members": (
+            f"{progress.diverged}/{progress.members} diverged" if progress.diverged else members
+        ),
         "left": left,
     }
 
@@ -302,4 +381,8 @@ class _Column(ProgressColumn):
         self._field = field
 
     def render(self, task: Task) -> Text:
-        return Text(task.fields["fields"][self._field], style="bold" if self._field == "name" else "", overflow="fold")
+        return Text(
+            task.fields["fields"][self._field],
+            style="bold" if self._field == "name" else "",
+            overflow="fold",
+        )

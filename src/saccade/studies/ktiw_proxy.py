@@ -1,8 +1,10 @@
-"""How words are learned before attention: the proxy, the count table and IBM Model 1 (Snell et al. 2021, section 4, A.1 to A.3).
+"""How words are learned before attention: the proxy, the count table and IBM Model 1 (Snell et al.
+2021, section 4, A.1 to A.3).
 
-The bag-of-words proxy sets out in the direction of the count table of IBM Model 1. On permutations that table is flat, on
-mixtures of permutations it is flat inside of each set. Attention need not go where the lexical probe is largest (A.1), but on a
-corpus with a lexicon it does: attention, probe, proxy and saliency agree far more than by chance.
+The bag-of-words proxy sets out in the direction of the count table of IBM Model 1. On permutations
+that table is flat, on mixtures of permutations it is flat inside of each set. Attention need not go
+where the lexical probe is largest (A.1), but on a corpus with a lexicon it does: attention, probe,
+proxy and saliency agree far more than by chance.
 """
 
 import dataclasses
@@ -30,7 +32,13 @@ from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_
 from saccade.models.word_proxy import WordProxyConfig, summed_bag_entropy
 from saccade.probes.agreement import best_step, contextual_agreement
 from saccade.probes.co_occurrence import CountTable, Lexicon, LexiconRates
-from saccade.probes.translation import PairWords, PositionTables, TokenAccuracy, mean_agreement, mean_chance
+from saccade.probes.translation import (
+    PairWords,
+    PositionTables,
+    TokenAccuracy,
+    mean_agreement,
+    mean_chance,
+)
 from saccade.tasks.copying import Copying
 from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.theory.count_table import (
@@ -49,7 +57,11 @@ from saccade.theory.optimal_attention import (
     optimal_attention,
 )
 
-COUNTED = {"permutations": "permutations", "choice": "words of a larger set", "mixture": "permutations of two sets"}
+COUNTED = {
+    "permutations": "permutations",
+    "choice": "words of a larger set",
+    "mixture": "permutations of two sets",
+}
 PAIRS = 16
 """Test pairs on which agreement is taken."""
 POSITIONS = ("pair", "target", "source")
@@ -67,7 +79,9 @@ class Config:
     seeds: int = 5
     """Repetitions, each with its own start and data."""
     dimensions: tuple[int, ...] = (100, 1000, 10000, 100000)
-    """Dimensions of the proxy whose first derivative is measured; the theory is about dimensions without end."""
+    """Dimensions of the proxy whose first derivative is measured; the theory is about dimensions
+    without end.
+    """
     outputs: int = 6
     """Words of each language in the corpus for that derivative."""
     corpus_size: int = 200
@@ -96,10 +110,23 @@ class Config:
     """Steps of the translation models, the proxy among them."""
 
     def __post_init__(self):
-        require_count(self, "seeds", "corpus_size", "counted", "proxy_dimension", "proxy_steps", "hidden", "batch_size", "steps")
+        require_count(
+            self,
+            "seeds",
+            "corpus_size",
+            "counted",
+            "proxy_dimension",
+            "proxy_steps",
+            "hidden",
+            "batch_size",
+            "steps",
+        )
         require_count(self, "outputs", "words", "length", least=2)
         if JUDGED_DIMENSION not in self.dimensions or min(self.dimensions) < 1:
-            raise ConfigError(f"dimensions: got {self.dimensions}, allowed: whole numbers above 0, {JUDGED_DIMENSION} among them")
+            raise ConfigError(
+                f"dimensions: got {self.dimensions}, allowed: whole numbers above 0,"
+                f" {JUDGED_DIMENSION} among them"
+            )
         require_count(self, "choice", least=self.length + 1)
         require_positive(self, "proxy_rate", "rate")
         require_single(self, "arms of several models share it", "proxy_rate", "rate")
@@ -110,12 +137,20 @@ class Config:
 
     @property
     def corpus(self) -> LexiconSentences:
-        """The corpus with a lexicon; training draws new pairs, so the training set only measures."""
+        """The corpus with a lexicon; training draws new pairs, so the training set only
+        measures.
+        """
         return LexiconSentences(self.words, train_size=64)
 
 
 def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
-    return _rates(config, lab) | _counts(config, lab) | _proxies(config, lab) | _counter_example() | _translation(config, lab)
+    return (
+        _rates(config, lab)
+        | _counts(config, lab)
+        | _proxies(config, lab)
+        | _counter_example()
+        | _translation(config, lab)
+    )
 
 
 def _rates(config: Config, lab: Lab) -> dict[str, Arm]:
@@ -124,16 +159,24 @@ def _rates(config: Config, lab: Lab) -> dict[str, Arm]:
     arms = {}
     for dimension in config.dimensions:
         training = lab.train(
-            task, WordProxyConfig(dimension), Adam(1.0), 0, snapshots=(LexiconRates(), CountTable()), seeds=config.seeds,
-            loss=summed_bag_entropy, name=f"ktiw_proxy derivative, d = {dimension}",
-        )  # fmt: skip
+            task,
+            WordProxyConfig(dimension),
+            Adam(1.0),
+            0,
+            snapshots=(LexiconRates(), CountTable()),
+            seeds=config.seeds,
+            loss=summed_bag_entropy,
+            name=f"ktiw_proxy derivative, d = {dimension}",
+        )
         counts = training.snapshot["count_table"]
         theory = {
             "logit_rate": initial_logit_derivative(counts.values),
             "probability_rate": initial_probability_derivative(counts.values),
         }
         prediction = xr.Dataset({name: counts.copy(data=values) for name, values in theory.items()})
-        arms[f"rates_{dimension}"] = Arm.of(training, prediction, "Snell 2021, eq. 54; eq. 15 with the factor 1/|O|")
+        arms[f"rates_{dimension}"] = Arm.of(
+            training, prediction, "Snell 2021, eq. 54; eq. 15 with the factor 1/|O|"
+        )
     return arms
 
 
@@ -143,14 +186,24 @@ def _counts(config: Config, lab: Lab) -> dict[str, Arm]:
     for which in COUNTED:
         task = config.copying(which, train_size=config.counted, test_size=1)
         training = lab.train(
-            task, WordProxyConfig(1), Adam(1.0), 0, snapshots=(CountTable(),), seeds=config.seeds, loss=summed_bag_entropy,
+            task,
+            WordProxyConfig(1),
+            Adam(1.0),
+            0,
+            snapshots=(CountTable(),),
+            seeds=config.seeds,
+            loss=summed_bag_entropy,
             name=f"ktiw_proxy counts, {COUNTED[which]}",
-        )  # fmt: skip
+        )
         counts = training.snapshot["count_table"]
         # The end takes part in L: word entries are smaller by k / (k + 1).
         expected = expected_count_table(task) * config.counted * config.length / (config.length + 1)
-        prediction = xr.Dataset({"count_table": counts.isel(seed=0, step=0, drop=True).copy(data=expected)})
-        arms[f"counts_{which}"] = Arm.of(training, prediction, "derived: co-occurrences of distinct words")
+        prediction = xr.Dataset(
+            {"count_table": counts.isel(seed=0, step=0, drop=True).copy(data=expected)}
+        )
+        arms[f"counts_{which}"] = Arm.of(
+            training, prediction, "derived: co-occurrences of distinct words"
+        )
     return arms
 
 
@@ -159,54 +212,89 @@ def _proxies(config: Config, lab: Lab) -> dict[str, Arm]:
     arms = {}
     for which in COUNTED:
         training = lab.train(
-            config.copying(which, train_size=64, test_size=1), WordProxyConfig(config.proxy_dimension), Adam(config.proxy_rate),
-            config.proxy_steps, snapshots=(Lexicon(),), record=Logarithmic(10), seeds=config.seeds, batch_size=64, stream=True,
-            loss=summed_bag_entropy, name=f"ktiw_proxy proxy, {COUNTED[which]}",
-        )  # fmt: skip
+            config.copying(which, train_size=64, test_size=1),
+            WordProxyConfig(config.proxy_dimension),
+            Adam(config.proxy_rate),
+            config.proxy_steps,
+            snapshots=(Lexicon(),),
+            record=Logarithmic(10),
+            seeds=config.seeds,
+            batch_size=64,
+            stream=True,
+            loss=summed_bag_entropy,
+            name=f"ktiw_proxy proxy, {COUNTED[which]}",
+        )
         arms[f"proxy_{which}"] = Arm.of(training)
     return arms
 
 
 def _counter_example() -> dict[str, Arm]:
     logits = np.asarray(COUNTER_EXAMPLE_LOGITS)
-    found, beta = optimal_attention(logits, COUNTER_EXAMPLE_TARGET), lexical_probes(logits, COUNTER_EXAMPLE_TARGET)
+    found, beta = (
+        optimal_attention(logits, COUNTER_EXAMPLE_TARGET),
+        lexical_probes(logits, COUNTER_EXAMPLE_TARGET),
+    )
     dims = ("seed", "position")
-    measured = xr.Dataset({
-        "attention": (dims, found.attention[None]), "beta": (dims, beta[None]), "probability": ("seed", [found.probability]),
-        "gap": ("seed", [found.gap]),
-    }, {"seed": [0], "position": np.arange(len(beta))})  # fmt: skip
-    theory = xr.Dataset({
-        "attention": ("position", np.asarray(COUNTER_EXAMPLE_ATTENTION)), "probability": float(COUNTER_EXAMPLE_PROBABILITY),
-    })  # fmt: skip
+    measured = xr.Dataset(
+        {
+            "attention": (dims, found.attention[None]),
+            "beta": (dims, beta[None]),
+            "probability": ("seed", [found.probability]),
+            "gap": ("seed", [found.gap]),
+        },
+        {"seed": [0], "position": np.arange(len(beta))},
+    )
+    theory = xr.Dataset(
+        {
+            "attention": ("position", np.asarray(COUNTER_EXAMPLE_ATTENTION)),
+            "probability": float(COUNTER_EXAMPLE_PROBABILITY),
+        }
+    )
     return {"counter_example": Arm(measured, xr.Dataset(), theory, "Snell 2021, appendix A.1")}
 
 
 def _translation(config: Config, lab: Lab) -> dict[str, Arm]:
-    """Attention twice, uniform attention and the proxy on a corpus with a lexicon; each from a start of its own."""
+    """Attention twice, uniform attention and the proxy on a corpus with a lexicon; each from a
+    start of its own.
+    """
     runs = {"attention": 1.0, "other": 2.0}
     start: float = Swept.over("run", runs.values())  # pyright: ignore[reportAssignmentType] (stands where a float stands)
     plain = SequenceToSequenceConfig(config.hidden, activation="relu")
     models = {
         "attention": dataclasses.replace(plain, base_start=start, head_starts=(start,)),
-        "uniform": dataclasses.replace(plain, base_start=3.0, head_starts=(3.0,), attention="uniform"),
+        "uniform": dataclasses.replace(
+            plain, base_start=3.0, head_starts=(3.0,), attention="uniform"
+        ),
         "proxy": WordProxyConfig(config.proxy_dimension),
     }
     arms = {}
     for name, model in models.items():
         training = lab.train(
-            config.corpus, model, Adam(config.rate), config.steps,
-            (TokenAccuracy(), PositionTables(PAIRS), PairWords(PAIRS)), record=Logarithmic(24), seeds=config.seeds,
-            batch_size=config.batch_size, stream=True, loss=token_entropy, name=f"ktiw_proxy translation, {name}",
-        )  # fmt: skip
+            config.corpus,
+            model,
+            Adam(config.rate),
+            config.steps,
+            (TokenAccuracy(), PositionTables(PAIRS), PairWords(PAIRS)),
+            record=Logarithmic(24),
+            seeds=config.seeds,
+            batch_size=config.batch_size,
+            stream=True,
+            loss=token_entropy,
+            name=f"ktiw_proxy translation, {name}",
+        )
         arms[f"translation_{name}"] = Arm.of(training)
     both = arms["translation_attention"]
     for name, run in runs.items():
-        arms[f"translation_{name}"] = dataclasses.replace(both, trajectory=both.trajectory.sel(run=run, drop=True))
+        arms[f"translation_{name}"] = dataclasses.replace(
+            both, trajectory=both.trajectory.sel(run=run, drop=True)
+        )
     return compared(arms | {"translation_model_1": _model_1(config, arms["translation_uniform"])})
 
 
 def _model_1(config: Config, arm: Arm) -> Arm:
-    """IBM Model 1, trained on pairs of the same corpus: its beta on the pairs of another arm, and how many words it translates."""
+    """IBM Model 1, trained on pairs of the same corpus: its beta on the pairs of another arm,
+    and how many words it translates.
+    """
     task = dataclasses.replace(config.corpus, train_size=MODEL_1_PAIRS)
     words = at_place(arm.trajectory[["source_id", "target_id"]], 0)
     like = arm.trajectory["beta"].isel(step=0, drop=True).transpose("seed", *POSITIONS)
@@ -221,11 +309,13 @@ def _model_1(config: Config, arm: Arm) -> Arm:
         right = task.translations[seen - FIRST_WORD]
         shares.append([float((table[seen].argmax(-1) == right).mean()) for table in found.values()])
     beta = like.copy(data=np.stack(tables)).where(like.notnull())
-    translated = xr.DataArray(shares, {"seed": like["seed"], "iterations": list(ITERATIONS)}, ["seed", "iterations"])
+    translated = xr.DataArray(
+        shares, {"seed": like["seed"], "iterations": list(ITERATIONS)}, ["seed", "iterations"]
+    )
     return Arm(xr.Dataset({"beta": beta, "translated": translated}), xr.Dataset(), xr.Dataset())
 
 
-# -- agreement ------------------------------------------------------------------------------------------------------
+# -- agreement -------------------------------------------------------------------------------------
 
 
 @cache
@@ -249,46 +339,81 @@ def agreements(first: xr.DataArray, second: xr.DataArray) -> xr.DataArray:
 
 
 def compared(arms: Mapping[str, Arm]) -> dict[str, Arm]:
-    """Arms with tables of positions, without them but with what they say of each other: the arm `translation_agreement`.
+    """Arms with tables of positions, without them but with what they say of each other: the arm
+    `translation_agreement`.
 
-    The tables of all steps would be nearly all of the record (20 MB at the paper's size). Of the first pair the tables compared
-    are kept. The reference is attention at the step of its best accuracy; NaN for a run that never had an accuracy.
+    The tables of all steps would be nearly all of the record (20 MB at the paper's size). Of the
+    first pair the tables compared are kept. The reference is attention at the step of its best
+    accuracy; NaN for a run that never had an accuracy.
     """
     trajectories = {name.removeprefix("translation_"): arm.trajectory for name, arm in arms.items()}
     attention, other = trajectories["attention"], trajectories["other"]
     uniform, model_1 = trajectories["uniform"]["beta"], trajectories["model_1"]["beta"]
-    reference = at_place(attention[["alpha", "delta"]], best_step(attention["test_accuracy"].fillna(-1.0)))
+    reference = at_place(
+        attention[["alpha", "delta"]], best_step(attention["test_accuracy"].fillna(-1.0))
+    )
     with_uniform = agreements(reference["alpha"], uniform)
     best_of_uniform = at_place(uniform, with_uniform.fillna(-1.0).argmax("step"))
     curves = {
         "alpha_uniform": (with_uniform, "alpha, beta under uniform attention"),
-        "delta_uniform": (agreements(reference["delta"], uniform), "saliency, beta under uniform attention"),
-        "alpha_other_beta": (agreements(reference["alpha"], other["beta"]), "alpha, beta of another run"),
-        "alpha_other_alpha": (agreements(reference["alpha"], other["alpha"]), "alpha, alpha of another run"),
-        "uniform_proxy": (agreements(best_of_uniform, trajectories["proxy"]["beta"]), "beta under uniform attention, of the proxy"),
-        "model_1_uniform": (agreements(model_1, uniform), "beta of IBM Model 1, under uniform attention"),
+        "delta_uniform": (
+            agreements(reference["delta"], uniform),
+            "saliency, beta under uniform attention",
+        ),
+        "alpha_other_beta": (
+            agreements(reference["alpha"], other["beta"]),
+            "alpha, beta of another run",
+        ),
+        "alpha_other_alpha": (
+            agreements(reference["alpha"], other["alpha"]),
+            "alpha, alpha of another run",
+        ),
+        "uniform_proxy": (
+            agreements(best_of_uniform, trajectories["proxy"]["beta"]),
+            "beta under uniform attention, of the proxy",
+        ),
+        "model_1_uniform": (
+            agreements(model_1, uniform),
+            "beta of IBM Model 1, under uniform attention",
+        ),
     }
-    measured = {name: curve.assign_attrs(description=f"A({of})") for name, (curve, of) in curves.items()}
-    chance = _by_member(mean_chance, reference["alpha"]).assign_attrs(description="agreement by chance")
-    kept = {"alpha": reference["alpha"], "delta": reference["delta"], "beta_uniform": best_of_uniform, "beta_model_1": model_1}
+    measured = {
+        name: curve.assign_attrs(description=f"A({of})") for name, (curve, of) in curves.items()
+    }
+    chance = _by_member(mean_chance, reference["alpha"]).assign_attrs(
+        description="agreement by chance"
+    )
+    kept = {
+        "alpha": reference["alpha"],
+        "delta": reference["delta"],
+        "beta_uniform": best_of_uniform,
+        "beta_model_1": model_1,
+    }
     tables = {f"first_{name}": table.isel(pair=0, drop=True) for name, table in kept.items()}
     agreement = Arm(xr.Dataset(measured | {"chance": chance}), xr.Dataset(tables), xr.Dataset())
     without = {
-        name: dataclasses.replace(arm, trajectory=arm.trajectory.drop_dims(POSITIONS, errors="ignore"))
+        name: dataclasses.replace(
+            arm, trajectory=arm.trajectory.drop_dims(POSITIONS, errors="ignore")
+        )
         for name, arm in arms.items()
     }
     return without | {"translation_agreement": agreement}
 
 
-# -- measures -------------------------------------------------------------------------------------------------------
+# -- measures --------------------------------------------------------------------------------------
 
 
 def _relative_error(variable: str, dimension: int | None = None):
     def measure(record: Record) -> xr.DataArray:
         """Largest |rate - theory| / largest |theory|."""
         arm = record.arm(f"rates_{dimension or JUDGED_DIMENSION}")
-        off, size = (abs(values).max(("id", "other_id")) for values in
-                     (arm.snapshot[variable] - arm.prediction[variable], arm.prediction[variable]))  # fmt: skip
+        off, size = (
+            abs(values).max(("id", "other_id"))
+            for values in (
+                arm.snapshot[variable] - arm.prediction[variable],
+                arm.prediction[variable],
+            )
+        )
         return at_place(off / size, 0)
 
     return measure
@@ -296,14 +421,20 @@ def _relative_error(variable: str, dimension: int | None = None):
 
 def _correlation(record: Record) -> xr.DataArray:
     arm = record.arm(f"rates_{JUDGED_DIMENSION}")
-    return at_place(xr.corr(arm.snapshot["logit_rate"], arm.prediction["logit_rate"], ("id", "other_id")), 0)
+    return at_place(
+        xr.corr(arm.snapshot["logit_rate"], arm.prediction["logit_rate"], ("id", "other_id")), 0
+    )
 
 
 def _slope(record: Record) -> xr.DataArray:
-    """Slope of the probabilities' rate against 2 (C - mean), times the number of outputs: 1 with the factor 1/|O|."""
+    """Slope of the probabilities' rate against 2 (C - mean), times the number of outputs: 1 with
+    the factor 1/|O|.
+    """
     arm = record.arm(f"rates_{JUDGED_DIMENSION}")
     x, y = arm.prediction["logit_rate"], arm.snapshot["probability_rate"]
-    return at_place(x.sizes["other_id"] * (x * y).sum(("id", "other_id")) / (x**2).sum(("id", "other_id")), 0)
+    return at_place(
+        x.sizes["other_id"] * (x * y).sum(("id", "other_id")) / (x**2).sum(("id", "other_id")), 0
+    )
 
 
 def _error_exponent(record: Record) -> xr.DataArray:
@@ -311,7 +442,9 @@ def _error_exponent(record: Record) -> xr.DataArray:
     dimensions = record.config["dimensions"]
     errors = [_relative_error("logit_rate", dimension)(record) for dimension in dimensions]
     along = xr.DataArray(np.asarray(dimensions, float), dims="dimension")
-    return log_slope(along, xr.concat(errors, "dimension", coords="minimal", compat="override"), "dimension")
+    return log_slope(
+        along, xr.concat(errors, "dimension", coords="minimal", compat="override"), "dimension"
+    )
 
 
 def _inside(record: Record, which: str) -> tuple[np.ndarray, np.ndarray]:
@@ -329,7 +462,9 @@ def _entries(values: xr.DataArray, where: np.ndarray) -> xr.DataArray:
 
 def _ratio_error(which: str):
     def measure(record: Record) -> xr.DataArray:
-        """Largest |C_ii / C_io / ((n-1)/(k-1)) - 1| over all words i and o of a set, i's own average for C_ii."""
+        """Largest |C_ii / C_io / ((n-1)/(k-1)) - 1| over all words i and o of a set, i's own
+        average for C_ii.
+        """
         arm = record.arm(f"counts_{which}")
         counts = at_place(arm.snapshot["count_table"], 0)
         own, other = (_entries(counts, where) for where in _inside(record, which))
@@ -346,14 +481,18 @@ def _across(record: Record) -> xr.DataArray:
     own, other = _inside(record, "mixture")
     words = np.zeros_like(own)
     words[FIRST_WORD:, FIRST_WORD:] = True
-    return _entries(counts, words & ~(own | other)).max(("id", "other_id")) / counts.max(("id", "other_id"))
+    return _entries(counts, words & ~(own | other)).max(("id", "other_id")) / counts.max(
+        ("id", "other_id")
+    )
 
 
 def _told_apart(which: str):
     def measure(record: Record) -> xr.DataArray:
         """Mean probability that a word gives to itself / to another word of its set, at the end."""
         lexicon = at_place(record.arm(f"proxy_{which}").snapshot["lexicon"], -1)
-        own, other = (_entries(lexicon, where).mean(("id", "other_id")) for where in _inside(record, which))
+        own, other = (
+            _entries(lexicon, where).mean(("id", "other_id")) for where in _inside(record, which)
+        )
         return own / other
 
     return measure
@@ -389,94 +528,241 @@ def _in_context(record: Record) -> xr.DataArray:
     """xi(alpha, beta under uniform attention), as a share of the best accuracy of the other run."""
     accuracy = record.arm("translation_other").trajectory["test_accuracy"]
     value = _agreement(record, "alpha_uniform").max("step")
-    return contextual_agreement(_agreement(record, "alpha_other_alpha"), accuracy, value) / accuracy.max("step")
+    return contextual_agreement(
+        _agreement(record, "alpha_other_alpha"), accuracy, value
+    ) / accuracy.max("step")
 
 
 RATES = (f"rates_{JUDGED_DIMENSION}",)
 TRANSLATION = ("translation_*",)
 CLAIMS = (
     Claim(
-        "C-1", "The proxy sets out in the direction of the count table: d(W e)/dt = 2 (C - mean)",
+        "C-1",
+        "The proxy sets out in the direction of the count table: d(W e)/dt = 2 (C - mean)",
         "Snell 2021, eq. 54; eq. 15 prints it for probabilities and drops a factor 1/|O|",
         (
-            Check("correlation with theory, d = 10,000", _correlation, ">", 0.999, RATES, every_seed=True),
-            Check("largest |logit rate - theory| / largest theory, d = 10,000", _relative_error("logit_rate"), "<", 0.05, RATES),
-            Check("largest |probability rate - (2/|O|)(C - mean)| / largest", _relative_error("probability_rate"), "<", 0.05,
-                  RATES),
-            Check("|O| x slope of probabilities against 2 (C - mean), at most", _slope, "<", 1.05, RATES),
+            Check(
+                "correlation with theory, d = 10,000",
+                _correlation,
+                ">",
+                0.999,
+                RATES,
+                every_seed=True,
+            ),
+            Check(
+                "largest |logit rate - theory| / largest theory, d = 10,000",
+                _relative_error("logit_rate"),
+                "<",
+                0.05,
+                RATES,
+            ),
+            Check(
+                "largest |probability rate - (2/|O|)(C - mean)| / largest",
+                _relative_error("probability_rate"),
+                "<",
+                0.05,
+                RATES,
+            ),
+            Check(
+                "|O| x slope of probabilities against 2 (C - mean), at most",
+                _slope,
+                "<",
+                1.05,
+                RATES,
+            ),
             Check("the same, at least", _slope, ">", 0.95, RATES),
             Check("exponent of the error in d", _error_exponent, "<", -0.4, ("rates_*",)),
         ),
-        tolerance="0.999 and 5 %, as specified; the error falls like d^-1/2 (central limit theorem)",
-        paper="2 (C - mean)", prediction="1; 0; 0; 1; 1; -0.5",
+        tolerance=(
+            "0.999 and 5 %, as specified; the error falls like d^-1/2 (central limit theorem)"
+        ),
+        paper="2 (C - mean)",
+        prediction="1; 0; 0; 1; 1; -0.5",
     ),
     Claim(
-        "C-2", "C_ii / C_io = (n-1)/(k-1) for k distinct words of n: 1 for permutations, and nothing across sets of a mixture",
+        "C-2",
+        "C_ii / C_io = (n-1)/(k-1) for k distinct words of n: 1 for permutations, and nothing"
+        " across sets of a mixture",
         "derived; Snell 2021, figures 4 and 8",
         (
-            Check("permutations: largest |ratio - 1|", _ratio_error("permutations"), "<=", 0.01, ("counts_permutations",),
-                  every_seed=True),
-            Check("larger set: largest |ratio / ((n-1)/(k-1)) - 1|", _ratio_error("choice"), "<=", 0.01, ("counts_choice",),
-                  every_seed=True),
-            Check("mixture, inside of a set: largest |ratio - 1|", _ratio_error("mixture"), "<=", 0.01, ("counts_mixture",),
-                  every_seed=True),
-            Check("mixture, across sets: largest count / largest", _across, "<=", 0.0, ("counts_mixture",), every_seed=True),
+            Check(
+                "permutations: largest |ratio - 1|",
+                _ratio_error("permutations"),
+                "<=",
+                0.01,
+                ("counts_permutations",),
+                every_seed=True,
+            ),
+            Check(
+                "larger set: largest |ratio / ((n-1)/(k-1)) - 1|",
+                _ratio_error("choice"),
+                "<=",
+                0.01,
+                ("counts_choice",),
+                every_seed=True,
+            ),
+            Check(
+                "mixture, inside of a set: largest |ratio - 1|",
+                _ratio_error("mixture"),
+                "<=",
+                0.01,
+                ("counts_mixture",),
+                every_seed=True,
+            ),
+            Check(
+                "mixture, across sets: largest count / largest",
+                _across,
+                "<=",
+                0.0,
+                ("counts_mixture",),
+                every_seed=True,
+            ),
         ),
-        tolerance="1 % at 200,000 pairs, as specified; permutations are exact", paper="flat (figures)", prediction="0",
+        tolerance="1 % at 200,000 pairs, as specified; permutations are exact",
+        paper="flat (figures)",
+        prediction="0",
     ),
     Claim(
-        "C-2b", "A trained proxy cannot tell the words of permutations apart, and does tell those of a larger set",
+        "C-2b",
+        "A trained proxy cannot tell the words of permutations apart, and does tell those of a"
+        " larger set",
         "Snell 2021, section 3.3 ('the proxy model provably cannot learn') and A.3",
         (
-            Check("permutations: probability of the word itself / of another", _told_apart("permutations"), "<", 1.5,
-                  ("proxy_permutations",)),
-            Check("mixture: probability of the word itself / of another of its set", _told_apart("mixture"), "<", 1.5,
-                  ("proxy_mixture",)),
-            Check("larger set: probability of the word itself / of another", _told_apart("choice"), ">", 3.0, ("proxy_choice",)),
+            Check(
+                "permutations: probability of the word itself / of another",
+                _told_apart("permutations"),
+                "<",
+                1.5,
+                ("proxy_permutations",),
+            ),
+            Check(
+                "mixture: probability of the word itself / of another of its set",
+                _told_apart("mixture"),
+                "<",
+                1.5,
+                ("proxy_mixture",),
+            ),
+            Check(
+                "larger set: probability of the word itself / of another",
+                _told_apart("choice"),
+                ">",
+                3.0,
+                ("proxy_choice",),
+            ),
         ),
-        tolerance="1.5 and 3: the random start alone makes words differ a little", paper="provably cannot",
+        tolerance="1.5 and 3: the random start alone makes words differ a little",
+        paper="provably cannot",
         prediction="1; 1; large",
     ),
     Claim(
-        "C-3", "Attention that minimises the loss can avoid the position where the lexical probe is largest",
+        "C-3",
+        "Attention that minimises the loss can avoid the position where the lexical probe is"
+        " largest",
         "Snell 2021, appendix A.1",
         (
-            Check("largest |attention - (0, 1/2, 1/2)|", _optimum("attention"), "<=", 1e-3, ("counter_example",), every_seed=True,
-                  seeds=1),
-            Check("|probability - 0.859|", _optimum("probability"), "<=", 1e-4, ("counter_example",), every_seed=True, seeds=1),
-            Check("attention where beta is largest", _not_at_largest, "<=", 1e-3, ("counter_example",), every_seed=True, seeds=1),
+            Check(
+                "largest |attention - (0, 1/2, 1/2)|",
+                _optimum("attention"),
+                "<=",
+                1e-3,
+                ("counter_example",),
+                every_seed=True,
+                seeds=1,
+            ),
+            Check(
+                "|probability - 0.859|",
+                _optimum("probability"),
+                "<=",
+                1e-4,
+                ("counter_example",),
+                every_seed=True,
+                seeds=1,
+            ),
+            Check(
+                "attention where beta is largest",
+                _not_at_largest,
+                "<=",
+                1e-3,
+                ("counter_example",),
+                every_seed=True,
+                seeds=1,
+            ),
         ),
-        tolerance="1e-3 and 1e-4, as specified; the optimum is certified by its duality gap", paper="(0, 1/2, 1/2)", prediction="0",
+        tolerance="1e-3 and 1e-4, as specified; the optimum is certified by its duality gap",
+        paper="(0, 1/2, 1/2)",
+        prediction="0",
     ),
     Claim(
-        "C-12s", "On a corpus with a lexicon attention, probes, proxy and saliency agree far more than by chance",
+        "C-12s",
+        "On a corpus with a lexicon attention, probes, proxy and saliency agree far more than by"
+        " chance",
         "Snell 2021, table 2, on generated sentences",
         (
-            Check("A(alpha, beta under uniform attention) / chance", _agreed("alpha_uniform"), ">", 2.0, TRANSLATION),
-            Check("A(beta under uniform attention, beta of the proxy) / chance", _agreed("uniform_proxy"), ">", 2.0, TRANSLATION),
-            Check("A(saliency, beta under uniform attention) / chance", _agreed("delta_uniform"), ">", 2.0, TRANSLATION),
-            Check("A(alpha, beta of another run) / chance", _agreed("alpha_other_beta"), ">", 2.0, TRANSLATION),
+            Check(
+                "A(alpha, beta under uniform attention) / chance",
+                _agreed("alpha_uniform"),
+                ">",
+                2.0,
+                TRANSLATION,
+            ),
+            Check(
+                "A(beta under uniform attention, beta of the proxy) / chance",
+                _agreed("uniform_proxy"),
+                ">",
+                2.0,
+                TRANSLATION,
+            ),
+            Check(
+                "A(saliency, beta under uniform attention) / chance",
+                _agreed("delta_uniform"),
+                ">",
+                2.0,
+                TRANSLATION,
+            ),
+            Check(
+                "A(alpha, beta of another run) / chance",
+                _agreed("alpha_other_beta"),
+                ">",
+                2.0,
+                TRANSLATION,
+            ),
         ),
         tolerance="twice chance, as specified for real data (C-12, C-15)",
-        paper="on real translation data 31, 34, 27 and 49 against 7 (Multi30k)", prediction="far above 1",
+        paper="on real translation data 31, 34, 27 and 49 against 7 (Multi30k)",
+        prediction="far above 1",
     ),
     Claim(
-        "C-12t", "IBM Model 1 and the probe under uniform attention agree, too",
+        "C-12t",
+        "IBM Model 1 and the probe under uniform attention agree, too",
         "Snell 2021, section 4.2",
-        (Check("A(beta of IBM Model 1, beta under uniform attention) / chance", _agreed("model_1_uniform"), ">", 2.0,
-               TRANSLATION),),
-        tolerance="twice chance, as for C-12s", prediction="far above 1",
+        (
+            Check(
+                "A(beta of IBM Model 1, beta under uniform attention) / chance",
+                _agreed("model_1_uniform"),
+                ">",
+                2.0,
+                TRANSLATION,
+            ),
+        ),
+        tolerance="twice chance, as for C-12s",
+        prediction="far above 1",
     ),
-)  # fmt: skip
+)
 
 
-# -- figures --------------------------------------------------------------------------------------------------------
+# -- figures ---------------------------------------------------------------------------------------
 
 
 def figures(record: Record) -> Sequence[Figure]:
     if record.sweeps:
         return ()
-    return (_derivative(record), _count_tables(record), _lexicons(record), _agreement_curves(record), _first_pair(record))
+    return (
+        _derivative(record),
+        _count_tables(record),
+        _lexicons(record),
+        _agreement_curves(record),
+        _first_pair(record),
+    )
 
 
 def _derivative(record: Record) -> Figure:
@@ -487,21 +773,31 @@ def _derivative(record: Record) -> Figure:
         y = arm.snapshot[variable].isel(seed=0, step=0).values.ravel()
         order = np.argsort(x)
         ends = x[order[[0, -1]]]
-        lines = (Line("measured, d = 10,000", x[order], y[order]), Line("theory", ends, ends, role="theory"))
+        lines = (
+            Line("measured, d = 10,000", x[order], y[order]),
+            Line("theory", ends, ends, role="theory"),
+        )
         panels.append(Panel(title, "predicted rate", "measured rate", lines))
     dimensions = np.asarray(record.config["dimensions"], float)
-    errors = xr.concat([_relative_error("logit_rate", int(size))(record) for size in dimensions], "dimension")
+    errors = xr.concat(
+        [_relative_error("logit_rate", int(size))(record) for size in dimensions], "dimension"
+    )
     falling = float(errors.isel(dimension=0).mean()) * (dimensions / dimensions[0]) ** -0.5
     lines = (
         over_seeds("largest error", dimensions, errors.transpose("seed", "dimension")),
         Line("d^-1/2", dimensions, falling, role="theory"),
     )
-    panels.append(Panel("against the dimension", "dimension d", "relative error", lines, "log", "log"))
-    caption = (
-        "The proxy's first derivative under gradient flow: logits follow 2 (C - mean), probabilities (2/|O|)(C - mean), a factor "
-        "that eq. 15 drops. One seed; errors over all seeds."
+    panels.append(
+        Panel("against the dimension", "dimension d", "relative error", lines, "log", "log")
     )
-    return Figure("ktiw_proxy_derivative", "The proxy sets out along the count table", caption, tuple(panels))
+    caption = (
+        "The proxy's first derivative under gradient flow: logits follow 2 (C - mean),"
+        " probabilities (2/|O|)(C - mean), a factor that eq. 15 drops. One seed; errors over all"
+        " seeds."
+    )
+    return Figure(
+        "ktiw_proxy_derivative", "The proxy sets out along the count table", caption, tuple(panels)
+    )
 
 
 def _table(record: Record, values: xr.DataArray, label: str) -> HeatMap:
@@ -512,23 +808,47 @@ def _table(record: Record, values: xr.DataArray, label: str) -> HeatMap:
 
 def _count_tables(record: Record) -> Figure:
     panels = [
-        Panel(title, "target word", "source word",
-              (_table(record, at_place(record.arm(f"counts_{which}").snapshot["count_table"], 0), "count"),))
+        Panel(
+            title,
+            "target word",
+            "source word",
+            (
+                _table(
+                    record,
+                    at_place(record.arm(f"counts_{which}").snapshot["count_table"], 0),
+                    "count",
+                ),
+            ),
+        )
         for which, title in COUNTED.items()
-    ]  # fmt: skip
+    ]
     caption = (
-        "Count tables of IBM Model 1 for sequences to be copied: flat for permutations, flat inside of each set for the mixture."
+        "Count tables of IBM Model 1 for sequences to be copied: flat for permutations, flat inside"
+        " of each set for the mixture."
     )
     return Figure("ktiw_proxy_counts", "What co-occurrence says", caption, tuple(panels))
 
 
 def _lexicons(record: Record) -> Figure:
     panels = [
-        Panel(title, "target word", "source word",
-              (_table(record, at_place(record.arm(f"proxy_{which}").snapshot["lexicon"], -1), "probability"),))
+        Panel(
+            title,
+            "target word",
+            "source word",
+            (
+                _table(
+                    record,
+                    at_place(record.arm(f"proxy_{which}").snapshot["lexicon"], -1),
+                    "probability",
+                ),
+            ),
+        )
         for which, title in COUNTED.items()
-    ]  # fmt: skip
-    caption = "What each word says alone after the proxy was trained: only where co-occurrence is informative does it name itself."
+    ]
+    caption = (
+        "What each word says alone after the proxy was trained: only where co-occurrence is"
+        " informative does it name itself."
+    )
     return Figure("ktiw_proxy_lexicons", "What the proxy learns", caption, tuple(panels))
 
 
@@ -545,63 +865,124 @@ def _agreement_curves(record: Record) -> Figure:
     chance = float(_agreement(record, "chance").mean())
     ends = np.asarray([1.0, float(record.arm("translation_uniform").trajectory["step"].max())])
     lines.append(Line("chance", ends, np.full(2, chance), role="theory"))
-    first = float(record.arm("translation_model_1").trajectory["translated"].sel(iterations=1).mean())
+    first = float(
+        record.arm("translation_model_1").trajectory["translated"].sel(iterations=1).mean()
+    )
     panel = Panel("a corpus with a lexicon", "step", "agreement", tuple(lines), "log")
     share = float(_in_context(record).mean())
     caption = (
-        "Agreement with the attention of a trained model along training, mean over runs with the range. When the attention of "
-        f"another run agrees as well as beta under uniform attention does, that run has {share:.0%} of its best accuracy (xi). One "
-        f"iteration of IBM Model 1 translates {first:.0%} of the word types right, by their largest entry."
+        "Agreement with the attention of a trained model along training, mean over runs with the"
+        " range. When the attention of another run agrees as well as beta under uniform attention"
+        f" does, that run has {share:.0%} of its best accuracy (xi). One iteration of IBM Model 1"
+        f" translates {first:.0%} of the word types right, by their largest entry."
     )
-    return Figure("ktiw_proxy_agreement", "Attention goes where words can be translated", caption, (panel,))
+    return Figure(
+        "ktiw_proxy_agreement", "Attention goes where words can be translated", caption, (panel,)
+    )
 
 
 def _first_pair(record: Record) -> Figure:
     tables = record.arm("translation_agreement").snapshot.isel(seed=0)
     shown = {
-        "attention alpha": tables["first_alpha"], "saliency Delta": tables["first_delta"],
+        "attention alpha": tables["first_alpha"],
+        "saliency Delta": tables["first_delta"],
         "beta under uniform attention": np.exp(tables["first_beta_uniform"]),
         "beta of IBM Model 1": np.exp(tables["first_beta_model_1"]),
-    }  # fmt: skip
+    }
     there = shown["attention alpha"].notnull()
     targets, sources = (np.flatnonzero(there.any(dim)) for dim in ("source", "target"))
     panels = tuple(
-        Panel(title, "source position", "target position",
-              (HeatMap(title.split()[0], sources, targets, table.values[np.ix_(targets, sources)], numbered=False),))
+        Panel(
+            title,
+            "source position",
+            "target position",
+            (
+                HeatMap(
+                    title.split()[0],
+                    sources,
+                    targets,
+                    table.values[np.ix_(targets, sources)],
+                    numbered=False,
+                ),
+            ),
+        )
         for title, table in shown.items()
-    )  # fmt: skip
+    )
     caption = (
-        "The first test pair of one seed: what four ways of rating its source words say for each target word. Attention and "
-        "saliency are those of the trained model; beta is the probability of the right word from one source word alone."
+        "The first test pair of one seed: what four ways of rating its source words say for each"
+        " target word. Attention and saliency are those of the trained model; beta is the"
+        " probability of the right word from one source word alone."
     )
     return Figure("ktiw_proxy_first_pair", "Four views of one pair", caption, panels)
 
 
 DIVERGENCES = (
-    Divergence("eq. 15", "2 (C - mean) for probabilities", "not in the repository", "(2/|O|)(C - mean)",
-               "C-1: the softmax's Jacobian at the uniform point is 1/|O|; eq. 54, for logits, is right"),
-    Divergence("loss of the proxy", "summed over words and sentences", "summed over the batch",
-               "summed; on the corpus with a lexicon the mean, as for the other models there", "C-1 is about the sum"),
-    Divergence("translation models", "LSTM, two layers, both directions, dropout", "the same, batches of 16 pairs",
-               "one layer, one direction, no dropout, batches of 64", "enough for generated sentences"),
-    Divergence("precision", "not stated", "float32", "float32; the optimum of C-3 in float64",
-               "C-1's error is that of a finite dimension, a hundred times that of rounding"),
-    Divergence("translation data", "Multi30k, IWSLT14, News Commentary", "the same, Multi30k from German to English",
-               "generated: Zipf words, a one-to-one lexicon, local reordering", "C-12s stands in for C-12 where there are no data"),
-    Divergence("agreement of constants", "not stated", "a constant always agrees", "ties are shared", "none here: no constants"),
-)  # fmt: skip
+    Divergence(
+        "eq. 15",
+        "2 (C - mean) for probabilities",
+        "not in the repository",
+        "(2/|O|)(C - mean)",
+        "C-1: the softmax's Jacobian at the uniform point is 1/|O|; eq. 54, for logits, is right",
+    ),
+    Divergence(
+        "loss of the proxy",
+        "summed over words and sentences",
+        "summed over the batch",
+        "summed; on the corpus with a lexicon the mean, as for the other models there",
+        "C-1 is about the sum",
+    ),
+    Divergence(
+        "translation models",
+        "LSTM, two layers, both directions, dropout",
+        "the same, batches of 16 pairs",
+        "one layer, one direction, no dropout, batches of 64",
+        "enough for generated sentences",
+    ),
+    Divergence(
+        "precision",
+        "not stated",
+        "float32",
+        "float32; the optimum of C-3 in float64",
+        "C-1's error is that of a finite dimension, a hundred times that of rounding",
+    ),
+    Divergence(
+        "translation data",
+        "Multi30k, IWSLT14, News Commentary",
+        "the same, Multi30k from German to English",
+        "generated: Zipf words, a one-to-one lexicon, local reordering",
+        "C-12s stands in for C-12 where there are no data",
+    ),
+    Divergence(
+        "agreement of constants",
+        "not stated",
+        "a constant always agrees",
+        "ties are shared",
+        "none here: no constants",
+    ),
+)
 
 STUDY = Study(
     name="ktiw_proxy",
     title="Words are learned from co-occurrence, before attention",
     paper="Snell, Zhong, Klein & Steinhardt 2021",
     presets={
-        "quick": Config(length=6, choice=9, words=30, hidden=32, batch_size=32, rate=0.005, steps=250,
-                        proxy_dimension=64, proxy_rate=0.01, proxy_steps=300, dimensions=(100, 1000, 10000)),
+        "quick": Config(
+            length=6,
+            choice=9,
+            words=30,
+            hidden=32,
+            batch_size=32,
+            rate=0.005,
+            steps=250,
+            proxy_dimension=64,
+            proxy_rate=0.01,
+            proxy_steps=300,
+            dimensions=(100, 1000, 10000),
+        ),
         "paper": Config(),
     },
     experiment=experiment,
     claims=CLAIMS,
     figures=figures,
     divergences=DIVERGENCES,
-)  # fmt: skip
+)

@@ -1,7 +1,9 @@
-"""Score and embedding norm of a topic word grow together (Lu, Mao & Nayak 2021, section 5.1, figures 1 and 2).
+"""Score and embedding norm of a topic word grow together (Lu, Mao & Nayak 2021, section 5.1,
+figures 1 and 2).
 
-Attention classifiers with three heads (FC fixed linear, TC trained linear, TL two layers) are trained on sentences with
-one topic word each. FC goes on four times as long, for theorem 2. Two sweeps ask where the theory stops holding.
+Attention classifiers with three heads (FC fixed linear, TC trained linear, TL two layers) are
+trained on sentences with one topic word each. FC goes on four times as long, for theorem 2. Two
+sweeps ask where the theory stops holding.
 """
 
 import dataclasses
@@ -22,7 +24,13 @@ from saccade.core.sweep import Swept, require_count, swept_in
 from saccade.core.trajectory import at_start
 from saccade.models.attention_classifier import AttentionClassifierConfig, FixedHead, Query
 from saccade.probes.performance import Accuracy
-from saccade.probes.topic_words import Distributions, OtherWords, Surroundings, TopicWords, Velocities
+from saccade.probes.topic_words import (
+    Distributions,
+    OtherWords,
+    Surroundings,
+    TopicWords,
+    Velocities,
+)
 from saccade.tasks.topic_sentences import TopicSentences, TopicSentenceSettings
 from saccade.theory.fixed_linear_classifier import Theorem2
 from saccade.theory.score_and_norm import Corollary1, Theorem1, norm_of_score
@@ -91,12 +99,26 @@ def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
         last = config.long_steps if head == "FC" else config.steps
         model, optimiser = config.model(head), GradientDescent(config.rate)
         training = lab.train(
-            config.task, model, optimiser, last, probes,
-            snapshots=snapshots, record=AtSteps(_recorded(config.steps, last)), seeds=config.seeds, name=f"sen {head}",
-        )  # fmt: skip
+            config.task,
+            model,
+            optimiser,
+            last,
+            probes,
+            snapshots=snapshots,
+            record=AtSteps(_recorded(config.steps, last)),
+            seeds=config.seeds,
+            name=f"sen {head}",
+        )
         trajectory = training.trajectory
-        prediction = xr.merge([theory.predict(config.task, model, trajectory) for theory in (Corollary1(), Theorem1())])
-        arms[head] = Arm.of(training, prediction, "Lu 2021, corollary 1 (norm) and theorem 1 (distance)")
+        prediction = xr.merge(
+            [
+                theory.predict(config.task, model, trajectory)
+                for theory in (Corollary1(), Theorem1())
+            ]
+        )
+        arms[head] = Arm.of(
+            training, prediction, "Lu 2021, corollary 1 (norm) and theorem 1 (distance)"
+        )
     if swept:
         # The sweep itself is what A-8 asks for: along one field, at the first value of the others.
         for name, field in (("by_rate", "rate"), ("by_std", "embedding_std")):
@@ -104,34 +126,55 @@ def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
                 arms[name] = _along(arms["FC"], field, swept)
         return arms
 
-    # The flow of lemma 2 and the equation behind theorem 2 know nothing of the run but its start and its sizes.
+    # The flow of lemma 2 and the equation behind theorem 2 know nothing of the run but its start
+    # and its sizes.
     reference = arms["FC"].trajectory
-    arms["FC_lemma2"] = Arm.of_prediction(Lemma2().predict(config.task, config.model("FC"), reference), Lemma2.source)
-    arms["FC_theorem2"] = Arm.of_prediction(Theorem2().predict(config.task, config.model("FC"), reference), Theorem2.source)
+    arms["FC_lemma2"] = Arm.of_prediction(
+        Lemma2().predict(config.task, config.model("FC"), reference), Lemma2.source
+    )
+    arms["FC_theorem2"] = Arm.of_prediction(
+        Theorem2().predict(config.task, config.model("FC"), reference), Theorem2.source
+    )
     for name, field, grid in (("by_rate", "rate", RATES), ("by_std", "embedding_std", STDS)):
         varied = dataclasses.replace(config, **{field: Swept.over(field, grid)})  # pyright: ignore[reportArgumentType]
         training = lab.train(
-            varied.task, varied.model("FC"), GradientDescent(varied.rate), config.sweep_steps, (TopicWords(),),
-            record=Logarithmic(40), seeds=config.sweep_seeds, name=f"sen FC {name}",
-        )  # fmt: skip
-        arms[name] = Arm.of(training, Corollary1().predict(varied.task, None, training.trajectory), Corollary1.source)
+            varied.task,
+            varied.model("FC"),
+            GradientDescent(varied.rate),
+            config.sweep_steps,
+            (TopicWords(),),
+            record=Logarithmic(40),
+            seeds=config.sweep_seeds,
+            name=f"sen FC {name}",
+        )
+        arms[name] = Arm.of(
+            training,
+            Corollary1().predict(varied.task, None, training.trajectory),
+            Corollary1.source,
+        )
     return arms
 
 
 def _along(arm: Arm, field: str, swept: Sequence[str]) -> Arm:
     first = dict.fromkeys((name for name in swept if name != field), 0)
-    trajectory = arm.trajectory[["score", "norm", "attention", "loss", "diverged_at"]].isel(first, drop=True)
-    return Arm(trajectory, xr.Dataset(), arm.prediction[["norm"]].isel(first, drop=True), Corollary1.source)
+    trajectory = arm.trajectory[["score", "norm", "attention", "loss", "diverged_at"]].isel(
+        first, drop=True
+    )
+    return Arm(
+        trajectory, xr.Dataset(), arm.prediction[["norm"]].isel(first, drop=True), Corollary1.source
+    )
 
 
 def _recorded(steps: int, last: int) -> tuple[int, ...]:
     """Dense at first (large rates are quick), then even, then sparse: about seventy steps."""
     early = np.round(np.geomspace(1, steps, 24))
     late = np.linspace(steps, last, 11)
-    return tuple(sorted({int(step) for step in np.concatenate([early, np.linspace(0, steps, 41), late])}))
+    return tuple(
+        sorted({int(step) for step in np.concatenate([early, np.linspace(0, steps, 41), late])})
+    )
 
 
-# -- measures -------------------------------------------------------------------------------------------------------
+# -- measures --------------------------------------------------------------------------------------
 
 
 def sen_gap(arm: Arm) -> xr.DataArray:
@@ -149,7 +192,9 @@ def _largest_gap(*arms: str):
 
 
 def _mean_gap(record: Record) -> xr.DataArray:
-    return xr.concat([sen_gap(record.arm(arm)).mean(("step", "word")) for arm in HEADS], "arm").mean("arm", skipna=False)
+    return xr.concat(
+        [sen_gap(record.arm(arm)).mean(("step", "word")) for arm in HEADS], "arm"
+    ).mean("arm", skipna=False)
 
 
 def _ratio(small: str, large: str):
@@ -179,7 +224,9 @@ def _loss_increase(record: Record) -> xr.DataArray:
 
 def _loss_halves(record: Record) -> xr.DataArray:
     if record.config["long_steps"] < 4 * record.config["steps"]:
-        raise PremiseNotMetError("FC was not trained on for four times the paper's epochs (long_steps)")
+        raise PremiseNotMetError(
+            "FC was not trained on for four times the paper's epochs (long_steps)"
+        )
     return record.arm("FC").end["loss"] / _trained(record)["loss"]
 
 
@@ -197,7 +244,9 @@ def _theorem1_residual(record: Record) -> xr.DataArray:
         right = arm.trajectory["distance"] ** 2 - start
         left = arm.prediction["distance"] ** 2 - start
         residual = abs(left - right) / abs(right)
-        residuals.append(residual.where(arm.trajectory["score"] > SCORE_FLOOR).max(("step", "word")))
+        residuals.append(
+            residual.where(arm.trajectory["score"] > SCORE_FLOOR).max(("step", "word"))
+        )
     return xr.concat(residuals, "arm").max("arm", skipna=False)
 
 
@@ -207,7 +256,9 @@ def _sign_agreement(record: Record) -> xr.DataArray:
         trajectory = record.arm(head).trajectory
         rate = trajectory["rate"] if "rate" in trajectory.dims else record.config["rate"]
         moves = abs(rate * trajectory["score_velocity"]) > 1e-8
-        agree = xr.ufuncs.sign(trajectory["score_velocity"]) == xr.ufuncs.sign(trajectory["projection"])
+        agree = xr.ufuncs.sign(trajectory["score_velocity"]) == xr.ufuncs.sign(
+            trajectory["projection"]
+        )
         shares.append(agree.where(moves).mean(("step", "word")))
     return xr.concat(shares, "arm").min("arm", skipna=False)
 
@@ -216,7 +267,9 @@ def _gap_along(record: Record, dim: str, name: str) -> xr.DataArray:
     gaps = sen_gap(record.arm(name)).max(("step", "word"))
     gaps = gaps.dropna(dim, how="all").sortby(dim)
     if gaps.sizes[dim] < 3:
-        raise PremiseNotMetError(f"fewer than three values of {dim} at which scores got above {SCORE_FLOOR}")
+        raise PremiseNotMetError(
+            f"fewer than three values of {dim} at which scores got above {SCORE_FLOOR}"
+        )
     return gaps
 
 
@@ -231,12 +284,17 @@ def _monotone(dim: str, name: str):
 
 def _exponent(dim: str, name: str, power: float):
     def measure(record: Record) -> xr.DataArray:
-        """Slope of log(gap - gap at the smallest value) against log(value ** power): 1 if the growth is linear.
+        """Slope of log(gap - gap at the smallest value) against log(value ** power): 1 if the
+        growth is linear.
 
-        Only gaps up to 0.3 count: beyond, a relative gap of norms is no longer proportional to that of squares.
+        Only gaps up to 0.3 count: beyond, a relative gap of norms is no longer proportional to that
+        of squares.
         """
         gaps = _gap_along(record, dim, name)
-        excess, grown = (part.isel({dim: slice(1, None)}) - part.isel({dim: 0}) for part in (gaps, gaps[dim] ** power))
+        excess, grown = (
+            part.isel({dim: slice(1, None)}) - part.isel({dim: 0})
+            for part in (gaps, gaps[dim] ** power)
+        )
         counted = excess.where((excess > 0) & (gaps.isel({dim: slice(1, None)}) <= 0.3))
         return log_slope(grown, counted, dim).where(counted.notnull().sum(dim) >= 3)
 
@@ -244,141 +302,350 @@ def _exponent(dim: str, name: str, power: float):
 
 
 def _lemma2_error(record: Record) -> xr.DataArray:
-    measured, predicted = record.arm("FC").trajectory["score"], record.arm("FC_lemma2").prediction["score"]
+    measured, predicted = (
+        record.arm("FC").trajectory["score"],
+        record.arm("FC_lemma2").prediction["score"],
+    )
     return abs(measured - predicted).max(("step", "word")) / measured.isel(step=-1).mean("word")
 
 
 def _theorem2_error(record: Record) -> xr.DataArray:
     if record.config["fixed_head"] != "orthonormal" or record.config["query"] != "unit":
-        raise PremiseNotMetError("the rate is derived for orthonormal columns and a query of norm 1")
+        raise PremiseNotMetError(
+            "the rate is derived for orthonormal columns and a query of norm 1"
+        )
     predicted = record.arm("FC_theorem2").prediction["loss"].isel(step=-1)
     return abs(record.arm("FC").end["loss"] / predicted - 1)
 
 
-# -- claims ---------------------------------------------------------------------------------------------------------
+# -- claims ----------------------------------------------------------------------------------------
 
 SPEC = "set before the experiment, from a pilot of one or two seeds (gaps of 0.7 % and below)"
-FLOW = "the theory is about the flow and a start at 0; 2 % leaves room for steps of 0.1 (pilot: below 0.7 %)"
+FLOW = (
+    "the theory is about the flow and a start at 0; 2 % leaves room for steps of 0.1 (pilot: below"
+    " 0.7 %)"
+)
 
 CLAIMS = (
     Claim(
-        "A-1", "Scores and embeddings of non-topic words stay nearly as they were (assumption 1)",
+        "A-1",
+        "Scores and embeddings of non-topic words stay nearly as they were (assumption 1)",
         "Lu 2021, assumption 1, figure 1",
         (
-            Check("mean |score change|, non-topic / topic, largest of the heads",
-                  _ratio("other_score_change", "topic_score_change"), "<=", 0.02, HEADS, every_seed=True, seeds=5),
-            Check("mean embedding displacement, non-topic / topic, largest of the heads",
-                  _ratio("other_displacement", "topic_displacement"), "<=", 0.02, HEADS, every_seed=True, seeds=5),
+            Check(
+                "mean |score change|, non-topic / topic, largest of the heads",
+                _ratio("other_score_change", "topic_score_change"),
+                "<=",
+                0.02,
+                HEADS,
+                every_seed=True,
+                seeds=5,
+            ),
+            Check(
+                "mean embedding displacement, non-topic / topic, largest of the heads",
+                _ratio("other_displacement", "topic_displacement"),
+                "<=",
+                0.02,
+                HEADS,
+                every_seed=True,
+                seeds=5,
+            ),
         ),
         tolerance="two orders of magnitude in the paper's figure 1; pilot 0.002 and 0.005",
-        paper="two orders of magnitude", prediction="0 (assumed constant)",
+        paper="two orders of magnitude",
+        prediction="0 (assumed constant)",
     ),
     Claim(
-        "A-2", "The norm of a topic word follows its score by corollary 1, at every epoch",
+        "A-2",
+        "The norm of a topic word follows its score by corollary 1, at every epoch",
         "Lu 2021, corollary 1, figure 2",
         (
-            Check("largest relative gap, all heads and words, scores above 0.05",
-                  _largest_gap(*HEADS), "<=", 0.02, HEADS, every_seed=True, seeds=5),
+            Check(
+                "largest relative gap, all heads and words, scores above 0.05",
+                _largest_gap(*HEADS),
+                "<=",
+                0.02,
+                HEADS,
+                every_seed=True,
+                seeds=5,
+            ),
             Check("mean relative gap", _mean_gap, "<=", 0.02, HEADS, seeds=5),
         ),
-        tolerance=FLOW, paper="curves coincide", prediction="0",
+        tolerance=FLOW,
+        paper="curves coincide",
+        prediction="0",
     ),
     Claim(
-        "A-3", "The relation of score and norm does not depend on the classifier",
+        "A-3",
+        "The relation of score and norm does not depend on the classifier",
         "Lu 2021, theorem 1, figure 2",
         tuple(
-            Check(f"largest relative gap, {head}", _largest_gap(head), "<=", 0.02, (head,), every_seed=True, seeds=5)
+            Check(
+                f"largest relative gap, {head}",
+                _largest_gap(head),
+                "<=",
+                0.02,
+                (head,),
+                every_seed=True,
+                seeds=5,
+            )
             for head in HEADS
         ),
-        tolerance=FLOW, paper="curves coincide for FC, TC and TL", prediction="0 for each",
+        tolerance=FLOW,
+        paper="curves coincide for FC, TC and TL",
+        prediction="0 for each",
     ),
     Claim(
-        "A-4", "A fixed linear classifier drives the loss to 0 and the attention to the topic word",
+        "A-4",
+        "A fixed linear classifier drives the loss to 0 and the attention to the topic word",
         "Lu 2021, theorem 2",
         (
-            Check("FC: training loss at the paper's last epoch",
-                  lambda record: _trained(record)["loss"], "<", 0.05, ("FC",), every_seed=True, seeds=5),
-            Check("FC: attention on the topic word at that epoch",
-                  lambda record: _attention(_trained(record)), ">", 0.8, ("FC",), every_seed=True, seeds=5),
-            Check("FC: test accuracy at that epoch",
-                  lambda record: _trained(record)["test_accuracy"], ">=", 1.0, ("FC",), every_seed=True, seeds=5),
-            Check("FC: attention gained by training four times as long",
-                  _attention_still_rises, ">", 0.0, ("FC",), every_seed=True, seeds=5),
-            Check("FC: loss after four times as long / loss then", _loss_halves, "<", 0.5, ("FC",), every_seed=True, seeds=5),
-            Check("FC: largest rise of the loss between two recorded epochs",
-                  _loss_increase, "<=", 0.0, ("FC",), every_seed=True, seeds=5),
+            Check(
+                "FC: training loss at the paper's last epoch",
+                lambda record: _trained(record)["loss"],
+                "<",
+                0.05,
+                ("FC",),
+                every_seed=True,
+                seeds=5,
+            ),
+            Check(
+                "FC: attention on the topic word at that epoch",
+                lambda record: _attention(_trained(record)),
+                ">",
+                0.8,
+                ("FC",),
+                every_seed=True,
+                seeds=5,
+            ),
+            Check(
+                "FC: test accuracy at that epoch",
+                lambda record: _trained(record)["test_accuracy"],
+                ">=",
+                1.0,
+                ("FC",),
+                every_seed=True,
+                seeds=5,
+            ),
+            Check(
+                "FC: attention gained by training four times as long",
+                _attention_still_rises,
+                ">",
+                0.0,
+                ("FC",),
+                every_seed=True,
+                seeds=5,
+            ),
+            Check(
+                "FC: loss after four times as long / loss then",
+                _loss_halves,
+                "<",
+                0.5,
+                ("FC",),
+                every_seed=True,
+                seeds=5,
+            ),
+            Check(
+                "FC: largest rise of the loss between two recorded epochs",
+                _loss_increase,
+                "<=",
+                0.0,
+                ("FC",),
+                every_seed=True,
+                seeds=5,
+            ),
         ),
-        tolerance=SPEC, paper="loss roughly 0, accuracy 100 %", prediction="loss -> 0, attention -> 1",
+        tolerance=SPEC,
+        paper="loss roughly 0, accuracy 100 %",
+        prediction="loss -> 0, attention -> 1",
     ),
     Claim(
-        "A-4b", "Trained TC and TL, too, attend to the topic word after the paper's 5,000 epochs",
+        "A-4b",
+        "Trained TC and TL, too, attend to the topic word after the paper's 5,000 epochs",
         "Lu 2021, section 5.1 ('the topic words are attended to in a well-trained model')",
         tuple(
-            Check(f"{head}: attention on the topic word", lambda record, head=head: _attention(record.arm(head).end),
-                  ">", 0.8, (head,), every_seed=True, seeds=5)
+            Check(
+                f"{head}: attention on the topic word",
+                lambda record, head=head: _attention(record.arm(head).end),
+                ">",
+                0.8,
+                (head,),
+                every_seed=True,
+                seeds=5,
+            )
             for head in ("TC", "TL")
         ),
-        tolerance="the same bound as for FC in A-4", paper="attended to", prediction="none (theorem 2 is about FC)",
+        tolerance="the same bound as for FC in A-4",
+        paper="attended to",
+        prediction="none (theorem 2 is about FC)",
         expected="fails",
-        reason="their loss is near 0 long before: attention stops at about 0.5 (TC) and 0.25 (TL), with 100 % accuracy",
+        reason=(
+            "their loss is near 0 long before: attention stops at about 0.5 (TC) and 0.25 (TL),"
+            " with 100 % accuracy"
+        ),
     ),
     Claim(
-        "A-4c", "Theorem 2's convergence has a rate: the loss follows one equation in n, N and m alone",
+        "A-4c",
+        "Theorem 2's convergence has a rate: the loss follows one equation in n, N and m alone",
         "derived from Lu 2021, corollary 1 (src/saccade/theory/fixed_linear_classifier.py)",
-        (Check("FC: |loss / predicted loss - 1| at the last epoch", _theorem2_error, "<=", 0.1, ("FC",), seeds=5),),
-        tolerance="10 %: the equation replaces each word's sentence count by its mean (relative spread 1 / sqrt(count))",
-        paper="not stated", prediction="0",
+        (
+            Check(
+                "FC: |loss / predicted loss - 1| at the last epoch",
+                _theorem2_error,
+                "<=",
+                0.1,
+                ("FC",),
+                seeds=5,
+            ),
+        ),
+        tolerance=(
+            "10 %: the equation replaces each word's sentence count by its mean (relative spread 1"
+            " / sqrt(count))"
+        ),
+        paper="not stated",
+        prediction="0",
     ),
     Claim(
-        "A-5", "The weaker the classifier, the larger the final topic scores: FC > TC > TL",
+        "A-5",
+        "The weaker the classifier, the larger the final topic scores: FC > TC > TL",
         "Lu 2021, section 5.1, figure 1",
-        (Check("smaller of the differences FC - TC and TC - TL in mean final topic score",
-               _order_of_heads, ">", 0.0, HEADS, every_seed=True, seeds=5),),
-        tolerance="an order; paired by seed", paper="FC > TC > TL", prediction="not stated",
+        (
+            Check(
+                "smaller of the differences FC - TC and TC - TL in mean final topic score",
+                _order_of_heads,
+                ">",
+                0.0,
+                HEADS,
+                every_seed=True,
+                seeds=5,
+            ),
+        ),
+        tolerance="an order; paired by seed",
+        paper="FC > TC > TL",
+        prediction="not stated",
     ),
     Claim(
-        "A-6", "Theorem 1 holds with the averages measured on the way",
+        "A-6",
+        "Theorem 1 holds with the averages measured on the way",
         "Lu 2021, theorem 1",
-        (Check("largest |left - right| / right, all heads and words, scores above 0.05",
-               _theorem1_residual, "<=", 0.02, HEADS, every_seed=True, seeds=5),),
-        tolerance=FLOW, paper="proved for the flow", prediction="0",
+        (
+            Check(
+                "largest |left - right| / right, all heads and words, scores above 0.05",
+                _theorem1_residual,
+                "<=",
+                0.02,
+                HEADS,
+                every_seed=True,
+                seeds=5,
+            ),
+        ),
+        tolerance=FLOW,
+        paper="proved for the flow",
+        prediction="0",
     ),
     Claim(
-        "A-7", "A score rises exactly when the embedding moves away from the other words' mean (lemma 2's sign rule)",
+        "A-7",
+        "A score rises exactly when the embedding moves away from the other words' mean (lemma 2's"
+        " sign rule)",
         "Lu 2021, lemma 2, equation 3",
-        (Check("share of (word, epoch) whose signs agree, smallest of the heads",
-               _sign_agreement, ">=", 0.95, HEADS, every_seed=True, seeds=5),),
-        tolerance=SPEC, paper="proved for the flow", prediction="1",
+        (
+            Check(
+                "share of (word, epoch) whose signs agree, smallest of the heads",
+                _sign_agreement,
+                ">=",
+                0.95,
+                HEADS,
+                every_seed=True,
+                seeds=5,
+            ),
+        ),
+        tolerance=SPEC,
+        paper="proved for the flow",
+        prediction="1",
     ),
     Claim(
-        "A-7b", "Lemma 2's flow, from the start alone, gives the scores of FC at every epoch",
+        "A-7b",
+        "Lemma 2's flow, from the start alone, gives the scores of FC at every epoch",
         "Lu 2021, lemma 2",
-        (Check("largest error of a score / mean final score", _lemma2_error, "<=", 0.05, ("FC",), seeds=5),),
-        tolerance="5 %: steps of 0.1 against the flow, and other words that do move a little (A-1: up to 2 %)",
-        paper="proved for small steps and starts", prediction="0",
+        (
+            Check(
+                "largest error of a score / mean final score",
+                _lemma2_error,
+                "<=",
+                0.05,
+                ("FC",),
+                seeds=5,
+            ),
+        ),
+        tolerance=(
+            "5 %: steps of 0.1 against the flow, and other words that do move a little (A-1: up to"
+            " 2 %)"
+        ),
+        paper="proved for small steps and starts",
+        prediction="0",
     ),
     Claim(
-        "A-8", "The gap to corollary 1 grows with the learning rate and with the variance of the start, both linearly",
+        "A-8",
+        "The gap to corollary 1 grows with the learning rate and with the variance of the start,"
+        " both linearly",
         "beyond the paper; Lu 2021, lemma 2 bounds the error by its sigma^2",
         (
-            Check("smallest relative growth of the gap from one rate to the next",
-                  _monotone("rate", "by_rate"), ">", 0.0, ("by_rate",), every_seed=True),
-            Check("smallest relative growth of the gap from one start to the next",
-                  _monotone("embedding_std", "by_std"), ">", 0.0, ("by_std",), every_seed=True),
-            Check("exponent of the gap's growth with the rate, at least", _exponent("rate", "by_rate", 1), ">=", 0.7, ("by_rate",)),
-            Check("exponent of the gap's growth with the rate, at most", _exponent("rate", "by_rate", 1), "<=", 1.3, ("by_rate",)),
-            Check("exponent of the gap's growth with the variance, at least",
-                  _exponent("embedding_std", "by_std", 2), ">=", 0.7, ("by_std",)),
-            Check("exponent of the gap's growth with the variance, at most",
-                  _exponent("embedding_std", "by_std", 2), "<=", 1.3, ("by_std",)),
+            Check(
+                "smallest relative growth of the gap from one rate to the next",
+                _monotone("rate", "by_rate"),
+                ">",
+                0.0,
+                ("by_rate",),
+                every_seed=True,
+            ),
+            Check(
+                "smallest relative growth of the gap from one start to the next",
+                _monotone("embedding_std", "by_std"),
+                ">",
+                0.0,
+                ("by_std",),
+                every_seed=True,
+            ),
+            Check(
+                "exponent of the gap's growth with the rate, at least",
+                _exponent("rate", "by_rate", 1),
+                ">=",
+                0.7,
+                ("by_rate",),
+            ),
+            Check(
+                "exponent of the gap's growth with the rate, at most",
+                _exponent("rate", "by_rate", 1),
+                "<=",
+                1.3,
+                ("by_rate",),
+            ),
+            Check(
+                "exponent of the gap's growth with the variance, at least",
+                _exponent("embedding_std", "by_std", 2),
+                ">=",
+                0.7,
+                ("by_std",),
+            ),
+            Check(
+                "exponent of the gap's growth with the variance, at most",
+                _exponent("embedding_std", "by_std", 2),
+                "<=",
+                1.3,
+                ("by_std",),
+            ),
         ),
-        tolerance="linear means exponent 1; 0.3 on either side, because the gap is a maximum over words and epochs",
-        paper="error at most Lipschitz sqrt(d) sigma^2 / 4", prediction="exponents 1 and 1",
+        tolerance=(
+            "linear means exponent 1; 0.3 on either side, because the gap is a maximum over words"
+            " and epochs"
+        ),
+        paper="error at most Lipschitz sqrt(d) sigma^2 / 4",
+        prediction="exponents 1 and 1",
     ),
-)  # fmt: skip
+)
 
 
-# -- figures --------------------------------------------------------------------------------------------------------
+# -- figures ---------------------------------------------------------------------------------------
 
 
 def figures(record: Record) -> Sequence[Figure]:
@@ -410,9 +677,9 @@ def _distributions(record: Record) -> Figure:
                 )
             panels.append(Panel(title, label, "share of words", tuple(marks)))
     caption = (
-        "Figure 1 of the paper: at the end of training, topic words have moved far and all other words hardly at all; the "
-        "weaker the classifier, the farther. Shares a bin, mean over seeds, with the range over seeds. "
-        "FC is shown at the end of its longer training."
+        "Figure 1 of the paper: at the end of training, topic words have moved far and all other"
+        " words hardly at all; the weaker the classifier, the farther. Shares a bin, mean over"
+        " seeds, with the range over seeds. FC is shown at the end of its longer training."
     )
     return Figure("sen_distributions", "Where scores and embeddings end", caption, tuple(panels))
 
@@ -423,12 +690,29 @@ def _sen_curves(record: Record) -> Figure:
         arm = record.arm(head)
         measured = []
         for place, seed in enumerate(arm.trajectory["seed"].values):
-            score, norm = (arm.trajectory[name].isel(seed=place, word=0).values for name in ("score", "norm"))
+            score, norm = (
+                arm.trajectory[name].isel(seed=place, word=0).values for name in ("score", "norm")
+            )
             measured.append(Line(f"seed {seed}", score, norm))
         scores = np.linspace(0, float(arm.trajectory["score"].isel(word=0).max()), 100)
-        theory = Line("corollary 1", scores, norm_of_score(scores, record.config["filler_size"]), role="theory")
-        panels.append(Panel(f"Attn-{head}", "score of a topic word", "norm of its embedding", (*measured, theory)))
-    caption = "Figure 2 of the paper: score and norm of the first topic word along training, one line a seed, and corollary 1."
+        theory = Line(
+            "corollary 1",
+            scores,
+            norm_of_score(scores, record.config["filler_size"]),
+            role="theory",
+        )
+        panels.append(
+            Panel(
+                f"Attn-{head}",
+                "score of a topic word",
+                "norm of its embedding",
+                (*measured, theory),
+            )
+        )
+    caption = (
+        "Figure 2 of the paper: score and norm of the first topic word along training, one line a"
+        " seed, and corollary 1."
+    )
     return Figure("sen_curves", "Score and embedding norm grow together", caption, tuple(panels))
 
 
@@ -441,11 +725,19 @@ def _convergence(record: Record) -> Figure:
             values = record.arm(head).trajectory[name]
             values = values.mean("word") if "word" in values.dims else values
             marks.append(over_seeds(f"Attn-{head}", values["step"], values))
-        marks.append(Line("theorem 2's equation (FC)", predicted["step"].values, predicted[name].values, role="theory"))
+        marks.append(
+            Line(
+                "theorem 2's equation (FC)",
+                predicted["step"].values,
+                predicted[name].values,
+                role="theory",
+            )
+        )
         panels.append(Panel(label, "epoch", label, tuple(marks), x_scale="linear"))
     caption = (
-        "Theorem 2 with its speed: loss and attention against the epoch, mean over seeds with the range, and the equation "
-        "that predicts FC from the number of topics, topic words and words a sentence alone. TC and TL need less attention."
+        "Theorem 2 with its speed: loss and attention against the epoch, mean over seeds with the"
+        " range, and the equation that predicts FC from the number of topics, topic words and words"
+        " a sentence alone. TC and TL need less attention."
     )
     return Figure("sen_convergence", "Attention finds the topic word", caption, tuple(panels))
 
@@ -458,10 +750,24 @@ def _generality(record: Record) -> Figure:
     ):
         gaps = sen_gap(record.arm(name)).max(("step", "word"))
         line = over_seeds("largest relative gap, FC", gaps[dim], gaps)
-        bound = Line("bound of A-2", np.asarray([gaps[dim].min(), gaps[dim].max()]), np.asarray([0.02, 0.02]), role="reference")
-        panels.append(Panel(f"against the {label}", label, "largest relative gap", (line, bound), "log", "log"))
-    caption = "Where the theory stops holding (A-8): the largest relative gap between norm and corollary 1."
-    return Figure("sen_generality", "The limits of small steps and small starts", caption, tuple(panels))
+        bound = Line(
+            "bound of A-2",
+            np.asarray([gaps[dim].min(), gaps[dim].max()]),
+            np.asarray([0.02, 0.02]),
+            role="reference",
+        )
+        panels.append(
+            Panel(
+                f"against the {label}", label, "largest relative gap", (line, bound), "log", "log"
+            )
+        )
+    caption = (
+        "Where the theory stops holding (A-8): the largest relative gap between norm and"
+        " corollary 1."
+    )
+    return Figure(
+        "sen_generality", "The limits of small steps and small starts", caption, tuple(panels)
+    )
 
 
 def _maps(record: Record) -> Sequence[Figure]:
@@ -484,43 +790,101 @@ def _maps(record: Record) -> Sequence[Figure]:
             )
         else:
             flat = gaps.isel(dict.fromkeys(sweeps[2:], 0)).transpose(sweeps[1], sweeps[0])
-            cells = HeatMap("largest relative gap", flat[sweeps[0]].values, flat[sweeps[1]].values, flat.values, "log")
+            cells = HeatMap(
+                "largest relative gap",
+                flat[sweeps[0]].values,
+                flat[sweeps[1]].values,
+                flat.values,
+                "log",
+            )
             panels.append(Panel(f"Attn-{head}", sweeps[0], sweeps[1], (cells,)))
     caption = (
-        "Where the theory stops holding: the largest relative gap between norm and corollary 1, mean over seeds; empty where "
-        "no score got above 0.05."
+        "Where the theory stops holding: the largest relative gap between norm and corollary 1,"
+        " mean over seeds; empty where no score got above 0.05."
     )
     return (Figure("sen_map", "The SEN gap over the sweep", caption, tuple(panels)),)
 
 
 DIVERGENCES = (
-    Divergence("training / test sentences", "800 / 200", "3,999 / 950 (first commit: 799 / 190)", "800 / 200",
-               "none seen: A-1 to A-3 and A-5 to A-7 hold in both presets"),
+    Divergence(
+        "training / test sentences",
+        "800 / 200",
+        "3,999 / 950 (first commit: 799 / 190)",
+        "800 / 200",
+        "none seen: A-1 to A-3 and A-5 to A-7 hold in both presets",
+    ),
     Divergence("embedding dimension", "15", "10", "15", "none: the relation does not contain it"),
-    Divergence("start of the embeddings", "variance 1e-6", "standard deviation 1e-6 (called variance)",
-               "standard deviation 1e-3 = variance 1e-6", "a larger start adds ||v(0)||^2: A-8 measures it"),
-    Divergence("query", "fixed, ||q|| folded into embeddings and step", "fixed, drawn with deviation 0.3, dimension 10",
-               "norm 1: scores trained directly", "changes the speed by ||q||^2, not the relation"),
-    Divergence("step after rescaling", "eta = tau ||q||", "tau on the raw parameters", "eta = tau ||q||^2 (derived)",
-               "both updates get tau ||q||^2; the paper's formula agrees only for ||q|| = 1"),
-    Divergence("sign of the updates", "plus", "minus (torch.optim.SGD)", "minus", "none: the relation is blind to it"),
-    Divergence("fixed classifier", "orthonormal columns", "Gaussian with a unit diagonal", "orthonormal",
-               "longer columns: the loss is gone with less attention, and A-4's bound on attention fails in the code preset"),
-    Divergence("attention of TC and TL at 5,000 epochs", "'attended to'", "not reported", "about 0.50 and 0.25 (A-4b)",
-               "the loss is near 0 without more attention"),
-    Divergence("word drawn in figure 2", "random", "always the first (a slip of the plotting code)", "the first", "none"),
-)  # fmt: skip
+    Divergence(
+        "start of the embeddings",
+        "variance 1e-6",
+        "standard deviation 1e-6 (called variance)",
+        "standard deviation 1e-3 = variance 1e-6",
+        "a larger start adds ||v(0)||^2: A-8 measures it",
+    ),
+    Divergence(
+        "query",
+        "fixed, ||q|| folded into embeddings and step",
+        "fixed, drawn with deviation 0.3, dimension 10",
+        "norm 1: scores trained directly",
+        "changes the speed by ||q||^2, not the relation",
+    ),
+    Divergence(
+        "step after rescaling",
+        "eta = tau ||q||",
+        "tau on the raw parameters",
+        "eta = tau ||q||^2 (derived)",
+        "both updates get tau ||q||^2; the paper's formula agrees only for ||q|| = 1",
+    ),
+    Divergence(
+        "sign of the updates",
+        "plus",
+        "minus (torch.optim.SGD)",
+        "minus",
+        "none: the relation is blind to it",
+    ),
+    Divergence(
+        "fixed classifier",
+        "orthonormal columns",
+        "Gaussian with a unit diagonal",
+        "orthonormal",
+        "longer columns: the loss is gone with less attention, and A-4's bound on attention fails"
+        " in the code preset",
+    ),
+    Divergence(
+        "attention of TC and TL at 5,000 epochs",
+        "'attended to'",
+        "not reported",
+        "about 0.50 and 0.25 (A-4b)",
+        "the loss is near 0 without more attention",
+    ),
+    Divergence(
+        "word drawn in figure 2",
+        "random",
+        "always the first (a slip of the plotting code)",
+        "the first",
+        "none",
+    ),
+)
 
 STUDY = Study(
     name="sen",
     title="Score and embedding norm of a topic word grow together",
     paper="Lu, Mao & Nayak 2021",
     presets={
-        # As many sentences as in the paper: theorem 1's residual grows like 1 / (sentences a topic word).
-        # A larger rate: the same span of time (rate x epoch) in fewer steps.
-        "quick": Config(dictionary_size=3000, rate=0.25, steps=2000, long_steps=8000, sweep_steps=1000),
+        # As many sentences as in the paper: theorem 1's residual grows like 1 / (sentences a topic
+        # word). A larger rate: the same span of time (rate x epoch) in fewer steps.
+        "quick": Config(
+            dictionary_size=3000, rate=0.25, steps=2000, long_steps=8000, sweep_steps=1000
+        ),
         "paper": Config(),
-        "code": Config(train_size=3999, test_size=950, dimension=10, embedding_std=1e-6, query="fixed", fixed_head="gaussian"),
+        "code": Config(
+            train_size=3999,
+            test_size=950,
+            dimension=10,
+            embedding_std=1e-6,
+            query="fixed",
+            fixed_head="gaussian",
+        ),
     },
     experiment=experiment,
     claims=CLAIMS,

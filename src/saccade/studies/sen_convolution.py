@@ -1,7 +1,9 @@
-"""The relation of score and norm under a convolution (Lu, Mao & Nayak 2021, appendix A, figures 8 and 9).
+"""The relation of score and norm under a convolution (Lu, Mao & Nayak 2021, appendix A, figures 8
+and 9).
 
-Attention works on pairs of neighbouring words: embeddings and keys go through convolutions of width 2 first. Topics are
-told by pairs. Scores and embeddings of pairs are centred by their values at the start.
+Attention works on pairs of neighbouring words: embeddings and keys go through convolutions of width
+2 first. Topics are told by pairs. Scores and embeddings of pairs are centred by their values at the
+start.
 """
 
 import dataclasses
@@ -64,23 +66,42 @@ class Config:
 
 def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
     task = MarkovPairs(
-        config.topics, config.pairs_per_topic, config.dictionary_size, config.sentence_size, config.train_size, config.test_size
-    )  # fmt: skip
-    model = ConvolutionalClassifierConfig(config.dimension, config.key_dimension, config.embedding_std)
+        config.topics,
+        config.pairs_per_topic,
+        config.dictionary_size,
+        config.sentence_size,
+        config.train_size,
+        config.test_size,
+    )
+    model = ConvolutionalClassifierConfig(
+        config.dimension, config.key_dimension, config.embedding_std
+    )
     training = lab.train(
-        task, model, GradientDescent(config.rate), config.steps, (CentredTopicWords(), Accuracy()),
+        task,
+        model,
+        GradientDescent(config.rate),
+        config.steps,
+        (CentredTopicWords(), Accuracy()),
         snapshots=(Distributions(SCORE_EDGES, NORM_EDGES),),
         record=AtSteps(tuple(int(step) for step in np.linspace(0, config.steps, 61))),
-        seeds=config.seeds, name="sen_convolution",
-    )  # fmt: skip
-    # Corollary 1 with the other pairs of a sentence as m: what the relation would be if pairs were words.
+        seeds=config.seeds,
+        name="sen_convolution",
+    )
+    # Corollary 1 with the other pairs of a sentence as m: what the relation would be if pairs were
+    # words.
     others = config.sentence_size - 2
     norm = norm_of_score(training.trajectory["centred_score"], others)
-    prediction = xr.Dataset({"centred_norm": norm.assign_attrs(description="displacement by corollary 1, pairs as words")})
+    prediction = xr.Dataset(
+        {
+            "centred_norm": norm.assign_attrs(
+                description="displacement by corollary 1, pairs as words"
+            )
+        }
+    )
     return {"TC-CNN": Arm.of(training, prediction, "Lu 2021, corollary 1, with pairs as words")}
 
 
-# -- measures -------------------------------------------------------------------------------------------------------
+# -- measures --------------------------------------------------------------------------------------
 
 
 def _test_accuracy(record: Record) -> xr.DataArray:
@@ -95,25 +116,44 @@ def _score_ratio(record: Record) -> xr.DataArray:
 def _rank_correlation(record: Record) -> xr.DataArray:
     """Smallest rank correlation of score and norm along training, over topic pairs."""
     trajectory = record.arm("TC-CNN").trajectory
-    return rank_correlation(trajectory["centred_score"], trajectory["centred_norm"], "step").min("word")
+    return rank_correlation(trajectory["centred_score"], trajectory["centred_norm"], "step").min(
+        "word"
+    )
 
 
 CLAIMS = (
     Claim(
-        "A-14", "Under a convolution, too, topic pairs take the scores, and their score and norm grow together",
+        "A-14",
+        "Under a convolution, too, topic pairs take the scores, and their score and norm grow"
+        " together",
         "Lu 2021, appendix A, figures 8 and 9",
         (
             Check("test accuracy", _test_accuracy, ">=", 0.98, ("TC-CNN",), seeds=5),
-            Check("mean |score change|, topic pairs / other pairs", _score_ratio, ">=", 10.0, ("TC-CNN",), seeds=5),
-            Check("smallest rank correlation of a topic pair's score and norm", _rank_correlation, ">", 0.9, ("TC-CNN",), seeds=5),
+            Check(
+                "mean |score change|, topic pairs / other pairs",
+                _score_ratio,
+                ">=",
+                10.0,
+                ("TC-CNN",),
+                seeds=5,
+            ),
+            Check(
+                "smallest rank correlation of a topic pair's score and norm",
+                _rank_correlation,
+                ">",
+                0.9,
+                ("TC-CNN",),
+                seeds=5,
+            ),
         ),
-        tolerance="set before the experiment; the paper reports 99.89 % and shows figures", paper="99.89 % test accuracy",
+        tolerance="set before the experiment; the paper reports 99.89 % and shows figures",
+        paper="99.89 % test accuracy",
         prediction="a positive relation; no formula",
     ),
-)  # fmt: skip
+)
 
 
-# -- figures --------------------------------------------------------------------------------------------------------
+# -- figures ---------------------------------------------------------------------------------------
 
 
 def figures(record: Record) -> Sequence[Figure]:
@@ -133,11 +173,22 @@ def _distributions(record: Record) -> Figure:
         for which, name in (("other", "other pairs"), ("topic", "topic pairs")):
             share = end[f"{which}_{quantity}_share"]
             marks.append(
-                Histogram(name, np.asarray(edges), share.mean("seed").values, share.min("seed").values, share.max("seed").values)
+                Histogram(
+                    name,
+                    np.asarray(edges),
+                    share.mean("seed").values,
+                    share.min("seed").values,
+                    share.max("seed").values,
+                )
             )
         panels.append(Panel(label, label, "share of pairs", tuple(marks)))
-    caption = "Figure 8 of the paper: centred scores and displacements of word pairs, mean over seeds with the range."
-    return Figure("sen_convolution_distributions", "Topic pairs move, others hardly", caption, tuple(panels))
+    caption = (
+        "Figure 8 of the paper: centred scores and displacements of word pairs, mean over seeds"
+        " with the range."
+    )
+    return Figure(
+        "sen_convolution_distributions", "Topic pairs move, others hardly", caption, tuple(panels)
+    )
 
 
 def _curves(record: Record) -> Figure:
@@ -145,26 +196,58 @@ def _curves(record: Record) -> Figure:
     lines = []
     for place, seed in enumerate(trajectory["seed"].values):
         chosen = trajectory.isel(seed=place, word=0)
-        lines.append(Line(f"seed {seed}", chosen["centred_score"].values, chosen["centred_norm"].values))
+        lines.append(
+            Line(f"seed {seed}", chosen["centred_score"].values, chosen["centred_norm"].values)
+        )
     scores = np.linspace(0, float(trajectory["centred_score"].isel(word=0).max()), 100)
-    theory = Line("corollary 1, pairs as words", scores, norm_of_score(scores, record.config["sentence_size"] - 2), role="theory")
-    panel = Panel("one topic pair", "change of its score", "displacement of its embedding", (*lines, theory))
-    caption = "Figure 9 of the paper: score and norm of the first topic pair along training, one line a seed."
+    theory = Line(
+        "corollary 1, pairs as words",
+        scores,
+        norm_of_score(scores, record.config["sentence_size"] - 2),
+        role="theory",
+    )
+    panel = Panel(
+        "one topic pair", "change of its score", "displacement of its embedding", (*lines, theory)
+    )
+    caption = (
+        "Figure 9 of the paper: score and norm of the first topic pair along training, one line a"
+        " seed."
+    )
     return Figure("sen_convolution_curves", "Score and norm under a convolution", caption, (panel,))
 
 
 DIVERGENCES = (
-    Divergence("learning rate", "not stated", "not released", "0.1", "sets how far training gets in 3,000 epochs"),
-    Divergence("start of convolutions and keys", "not stated", "not released", "PyTorch's default; keys at 0",
-               "all pairs start with one score, which centring removes"),
-    Divergence("topic pairs", "drawn at random", "not released", "the first words of the dictionary", "none: words have no order"),
-)  # fmt: skip
+    Divergence(
+        "learning rate",
+        "not stated",
+        "not released",
+        "0.1",
+        "sets how far training gets in 3,000 epochs",
+    ),
+    Divergence(
+        "start of convolutions and keys",
+        "not stated",
+        "not released",
+        "PyTorch's default; keys at 0",
+        "all pairs start with one score, which centring removes",
+    ),
+    Divergence(
+        "topic pairs",
+        "drawn at random",
+        "not released",
+        "the first words of the dictionary",
+        "none: words have no order",
+    ),
+)
 
 STUDY = Study(
     name="sen_convolution",
     title="Score and norm under a convolution",
     paper="Lu, Mao & Nayak 2021",
-    presets={"quick": Config(seeds=5, train_size=1000, test_size=500, steps=1500, rate=0.15), "paper": Config()},
+    presets={
+        "quick": Config(seeds=5, train_size=1000, test_size=500, steps=1500, rate=0.15),
+        "paper": Config(),
+    },
     experiment=experiment,
     claims=CLAIMS,
     figures=figures,

@@ -1,11 +1,14 @@
-"""Sequences of distinct words to be copied (Snell, Zhong, Klein & Steinhardt 2021, sections 3.3 and 6.2).
+"""Sequences of distinct words to be copied (Snell, Zhong, Klein & Steinhardt 2021, sections 3.3 and
+6.2).
 
-Ids 0 and 1 are the end and the start; words are 2, 3, ... Example, 3 distinct words of 5, copied and put in a fixed order:
+Ids 0 and 1 are the end and the start; words are 2, 3, ... Example, 3 distinct words of 5, copied
+and put in a fixed order:
 
     [4, 2, 6, END] -> [4, 2, 6, END]        [4, 2, 6, END] -> [6, 4, 2, END]
 
-With as many words as places every sequence is a permutation of the same words, and which words occur together says nothing.
-`words` is a float that can be swept: ids are given out for `largest` words, of which only the first are drawn.
+With as many words as places every sequence is a permutation of the same words, and which words
+occur together says nothing. `words` is a float that can be swept: ids are given out for `largest`
+words, of which only the first are drawn.
 """
 
 import dataclasses
@@ -25,7 +28,9 @@ Order = Literal["copied", "permuted"]
 
 @dataclasses.dataclass(frozen=True)
 class Copying(AbstractTask):
-    """`length` distinct words, of `words` or of one of several disjoint sets of as many, and their copy."""
+    """`length` distinct words, of `words` or of one of several disjoint sets of as many, and
+    their copy.
+    """
 
     length: int = 40
     """Words of a sequence (k)."""
@@ -34,33 +39,51 @@ class Copying(AbstractTask):
     groups: int = 1
     """Disjoint sets of that many words; a sequence draws from one of them."""
     order: Order = "copied"
-    """copied: the output repeats the input. permuted: one fixed permutation of it, the same for all sequences."""
+    """copied: the output repeats the input. permuted: one fixed permutation of it, the same for
+    all sequences.
+    """
     permutation: int = 0
     """Number of the fixed permutation."""
     largest: int | None = None
     """Words of a set that have an id; None: as many as `words`, which are then not swept."""
     stream: float = 0.0
-    """Number of the stream of sequences: members of one seed that differ in it see different sequences."""
+    """Number of the stream of sequences: members of one seed that differ in it see different
+    sequences.
+    """
     train_size: int = 1
-    """Sequences in the training set; training on fresh ones (`stream`) uses it to measure the loss only."""
+    """Sequences in the training set; training on fresh ones (`stream`) uses it to measure the
+    loss only.
+    """
     test_size: int = 50
     """Sequences in the test set."""
 
     def __post_init__(self):
         require_count(self, "length", "groups", "train_size", "test_size")
         require_count(self, "permutation", least=0)
-        require(self, "stream", "a whole number, at least 0", lambda value: value >= 0 and float(value).is_integer())
+        require(
+            self,
+            "stream",
+            "a whole number, at least 0",
+            lambda value: value >= 0 and float(value).is_integer(),
+        )
         require(self, "order", "copied, permuted", lambda value: value in ("copied", "permuted"))
         least, most = self.length, self.largest
         if most is not None:
             require_count(self, "largest", least=least)
-        told = f"a whole number, at least the {least} words of a sequence" + ("" if most is None else f", at most {most}")
+        told = f"a whole number, at least the {least} words of a sequence" + (
+            "" if most is None else f", at most {most}"
+        )
         require(
-            self, "words", told,
+            self,
+            "words",
+            told,
             lambda value: least <= value <= (most or float("inf")) and float(value).is_integer(),
-        )  # fmt: skip
+        )
         if most is None and isinstance(self.words, Swept):
-            told = f"with swept words a whole number, at least their largest, {int(max(self.words.values))}"
+            told = (
+                "with swept words a whole number, at least their largest,"
+                f" {int(max(self.words.values))}"
+            )
             raise ConfigError(f"largest: got None, allowed: {told}")
 
     @property
@@ -88,9 +111,13 @@ class Copying(AbstractTask):
         return np.append(order, self.length)
 
     def sample(self, key: PRNGKeyArray, size: int) -> SentencePairs:
-        group_key, word_key = jax.random.split(jax.random.fold_in(key, jnp.asarray(self.stream).astype(jnp.uint32)))
+        group_key, word_key = jax.random.split(
+            jax.random.fold_in(key, jnp.asarray(self.stream).astype(jnp.uint32))
+        )
         lots = jax.random.uniform(word_key, (size, self.set_size))
-        lots = jnp.where(jnp.arange(self.set_size) < self.words, lots, 2.0)  # words that are not drawn come last
+        lots = jnp.where(
+            jnp.arange(self.set_size) < self.words, lots, 2.0
+        )  # words that are not drawn come last
         words = jnp.argsort(lots, axis=1)[:, : self.length]
         group = jax.random.randint(group_key, (size, 1), 0, self.groups)
         source = FIRST_WORD + group * self.set_size + words

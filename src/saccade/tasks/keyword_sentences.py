@@ -1,7 +1,8 @@
-"""Sentences that are positive if they hold a keyword (Snell, Zhong, Klein & Steinhardt 2021, section 6.1).
+"""Sentences that are positive if they hold a keyword (Snell, Zhong, Klein & Steinhardt 2021,
+section 6.1).
 
-Half of the sentences are positive and hold the keyword, word 0, exactly once, anywhere; all other places hold words other than it,
-drawn with replacement. Example, with 4 words a sentence:
+Half of the sentences are positive and hold the keyword, word 0, exactly once, anywhere; all other
+places hold words other than it, drawn with replacement. Example, with 4 words a sentence:
 
     [7, 0, 3, 7] -> positive        [5, 2, 9, 2] -> negative
 
@@ -29,7 +30,9 @@ class KeywordSentences(AbstractTask):
     words: int = 40
     """Words to choose from, the keyword among them."""
     train_size: int = 1
-    """Sentences in the training set; training on fresh ones (`stream`) uses it to measure the loss only."""
+    """Sentences in the training set; training on fresh ones (`stream`) uses it to measure the
+    loss only.
+    """
     test_size: int = 400
     """Sentences in the test set."""
 
@@ -47,7 +50,9 @@ class KeywordSentences(AbstractTask):
 
     def sample(self, key: PRNGKeyArray, size: int) -> Batch:
         label_key, place_key, word_key = jax.random.split(key, 3)
-        words = jax.random.randint(word_key, (size, self.length), KEYWORD + 1, self.words, jnp.int32)
+        words = jax.random.randint(
+            word_key, (size, self.length), KEYWORD + 1, self.words, jnp.int32
+        )
         positive = jax.random.bernoulli(label_key, shape=(size,))
         place = jax.random.randint(place_key, (size,), 0, self.length)
         marked = positive[:, None] & (jnp.arange(self.length) == place[:, None])

@@ -1,18 +1,21 @@
-"""Infinitely long documents about topics: exact expectations instead of samples (Li, Li & Risteski 2023, N -> infinity).
+"""Infinitely long documents about topics: exact expectations instead of samples (Li, Li & Risteski
+2023, N -> infinity).
 
-A document without end is its word frequencies, and those follow from its set S of topics. Two views of the same
-population, both exact for any number of topics:
+A document without end is its word frequencies, and those follow from its set S of topics. Two views
+of the same population, both exact for any number of topics:
 
-`LongDocuments`, for attention that does not look (uniform). A model's output is then affine in the frequencies, so a
-squared loss needs their second moments only. They are those of T + 1 rows: the mean document, and for every topic s the
-deviation sqrt(tau (T - tau) / (T (T - 1))) (e_s - 1/T). With 2 topics of 2 words, tau = 1, and nothing masked:
+`LongDocuments`, for attention that does not look (uniform). A model's output is then affine in the
+frequencies, so a squared loss needs their second moments only. They are those of T + 1 rows: the
+mean document, and for every topic s the deviation sqrt(tau (T - tau) / (T (T - 1))) (e_s - 1/T).
+With 2 topics of 2 words, tau = 1, and nothing masked:
 
-    [0, .25, .25, .25, .25]  mean        [0, .18, .18, -.18, -.18]  topic 0        [0, -.18, -.18, .18, .18]  topic 1
+    [0, .25, .25, .25, .25]  mean        [0, .18, .18, -.18, -.18]  topic 0        [0, -.18, -.18,
+    .18, .18]  topic 1
 
-`LongDocumentQueries`, for attention that looks at the word of the query: the four kinds of queries (shown as it is;
-replaced by a word of S; replaced by another; hidden), with their probabilities, and for each the words of the document
-in five classes: the query's own word, the others of its topic, those of other topics of S, those of no topic of S,
-hidden words.
+`LongDocumentQueries`, for attention that looks at the word of the query: the four kinds of queries
+(shown as it is; replaced by a word of S; replaced by another; hidden), with their probabilities,
+and for each the words of the document in five classes: the query's own word, the others of its
+topic, those of other topics of S, those of no topic of S, hidden words.
 """
 
 import dataclasses
@@ -52,13 +55,20 @@ class LongDocuments(AbstractTask):
     masking: Masking = Masking()  # noqa: RUF009 (frozen)
     """How words are hidden."""
     selected_hidden: bool = False
-    """Selected positions cannot be attended to (the authors' code): what is seen are words that are right."""
+    """Selected positions cannot be attended to (the authors' code): what is seen are words that
+    are right.
+    """
 
     def __post_init__(self):
         require_count(self, "topics", least=2)
         require_count(self, "words_per_topic")
         topics = self.topics
-        require(self, "topics_per_document", f"from 1 to the {topics} topics", lambda value: 1 <= value <= topics)
+        require(
+            self,
+            "topics_per_document",
+            f"from 1 to the {topics} topics",
+            lambda value: 1 <= value <= topics,
+        )
 
     @property
     def train_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -95,10 +105,13 @@ class LongDocuments(AbstractTask):
         topics, per_document = self.topics, self.topics_per_document
         spread = jnp.sqrt(per_document * (topics - per_document) / (topics * (topics - 1)))
         in_document = jnp.concatenate(
-            [jnp.full((1, topics), per_document / topics), spread * (jnp.eye(topics) - 1 / topics)], axis=0
+            [jnp.full((1, topics), per_document / topics), spread * (jnp.eye(topics) - 1 / topics)],
+            axis=0,
         )  # row topic
         constant = jnp.zeros(topics + 1).at[0].set(1)
-        words = jnp.repeat(in_document, self.words_per_topic, axis=1) / (self.words_per_topic * per_document)  # row word
+        words = jnp.repeat(in_document, self.words_per_topic, axis=1) / (
+            self.words_per_topic * per_document
+        )  # row word
         shares = self.shares
         seen = shares.right * words + shares.random * constant[:, None] / words.shape[1]
         nothing = jnp.zeros((topics + 1, 1))
@@ -115,7 +128,9 @@ class Queries(AbstractBatch):
     probability: Float[Array, "*member kind"]
     """Of this kind among the selected positions."""
     count: Float[Array, "*member kind class"]
-    """Words in each class (own word, same topic, other topics of the document, other topics, hidden)."""
+    """Words in each class (own word, same topic, other topics of the document, other topics,
+    hidden).
+    """
     frequency: Float[Array, "*member kind class"]
     """How often each single word of the class is shown."""
     target: Float[Array, "*member kind class"]
@@ -127,7 +142,9 @@ class Queries(AbstractBatch):
 
 @dataclasses.dataclass(frozen=True)
 class LongDocumentQueries(AbstractTask):
-    """The kinds of queries of long documents. All sizes are floats, so that a grid of them is one sweep."""
+    """The kinds of queries of long documents. All sizes are floats, so that a grid of them is
+    one sweep.
+    """
 
     topics: float = 10.0
     """Topics (T)."""
@@ -146,10 +163,17 @@ class LongDocumentQueries(AbstractTask):
         require(self, "topics", "at least 2", lambda value: value >= 2)
         require(self, "words_per_topic", "at least 1", lambda value: value >= 1)
         require(self, "topics_per_document", "at least 1", lambda value: value >= 1)
-        sizes = [value.values if isinstance(value, Swept) else (value,) for value in (self.topics_per_document, self.topics)]
-        if not any(isinstance(size, jax.Array) for values in sizes for size in values) and max(sizes[0]) > min(sizes[1]):
+        sizes = [
+            value.values if isinstance(value, Swept) else (value,)
+            for value in (self.topics_per_document, self.topics)
+        ]
+        if not any(isinstance(size, jax.Array) for values in sizes for size in values) and max(
+            sizes[0]
+        ) > min(sizes[1]):
             most, least = max(sizes[0]), min(sizes[1])
-            raise ConfigError(f"topics_per_document: got {most:g}, allowed: at most the {least:g} topics")
+            raise ConfigError(
+                f"topics_per_document: got {most:g}, allowed: at most the {least:g} topics"
+            )
         for field in ("train_size", "test_size"):
             require(self, field, "4, the kinds of queries", lambda value: value == 4)
 
@@ -166,13 +190,22 @@ class LongDocumentQueries(AbstractTask):
         outside = shares.random / (topics * words)
 
         def rows(*kinds: tuple[Any, ...]) -> Float[Array, "kind class"]:
-            return jnp.stack([jnp.stack([jnp.asarray(number, jnp.zeros(()).dtype) for number in kind]) for kind in kinds])
+            return jnp.stack(
+                [
+                    jnp.stack([jnp.asarray(number, jnp.zeros(()).dtype) for number in kind])
+                    for kind in kinds
+                ]
+            )
 
         return Queries(
-            probability=rows((
-                masking.kept, masking.replaced * present / topics, masking.replaced * (1 - present / topics),
-                1 - masking.kept - masking.replaced,
-            ))[0],
+            probability=rows(
+                (
+                    masking.kept,
+                    masking.replaced * present / topics,
+                    masking.replaced * (1 - present / topics),
+                    1 - masking.kept - masking.replaced,
+                )
+            )[0],
             count=rows(
                 (1, words - 1, words * (present - 1), words * (topics - present), 1),
                 (1, words - 1, words * (present - 1), words * (topics - present), 1),
@@ -185,7 +218,12 @@ class LongDocumentQueries(AbstractTask):
                 (outside, outside, inside, outside, shares.hidden),
                 (0, 0, inside, outside, shares.hidden),
             ),
-            target=rows((1, 0, 0, 0, 0), (there, there, there, 0, 0), (0, 0, there, 0, 0), (0, 0, there, 0, 0)),
+            target=rows(
+                (1, 0, 0, 0, 0),
+                (there, there, there, 0, 0),
+                (0, 0, there, 0, 0),
+                (0, 0, there, 0, 0),
+            ),
             looks=rows((1, 1, 1, 0))[0],
             words_per_topic=rows((words,) * 4)[0],
-        )  # fmt: skip
+        )

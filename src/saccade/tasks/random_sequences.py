@@ -1,12 +1,15 @@
-"""Sequences of Gaussian vectors with Gaussian targets, as in the theory of Song, Han, Zhang, Ding & Hong (2024).
+"""Sequences of Gaussian vectors with Gaussian targets, as in the theory of Song, Han, Zhang, Ding &
+Hong (2024).
 
-N sequences of n vectors of dimension D, entries N(0, variance / D); each vector has a target (p numbers). Nothing is to
-be learned but these targets, so the question is whether training can fit them. Example, n = 2, D = 3, p = 1:
+N sequences of n vectors of dimension D, entries N(0, variance / D); each vector has a target (p
+numbers). Nothing is to be learned but these targets, so the question is whether training can fit
+them. Example, n = 2, D = 3, p = 1:
 
     [[0.3, -1.1, 0.7], [0.2, 0.9, -0.4]] -> [[0.8], [-0.1]]
 
-`dimension` is a float that can be swept: vectors are stored in `width` numbers, of which the last width - dimension are 0.
-A model's weights for those never matter, so this is exactly the task of the smaller dimension.
+`dimension` is a float that can be swept: vectors are stored in `width` numbers, of which the last
+width - dimension are 0. A model's weights for those never matter, so this is exactly the task of
+the smaller dimension.
 """
 
 import dataclasses
@@ -51,11 +54,18 @@ class RandomSequences(AbstractTask):
         require_count(self, "train_size", "test_size", "positions", "width", "outputs")
         width = self.width
         require(
-            self, "dimension", f"a whole number from 1 to the width, {width}",
+            self,
+            "dimension",
+            f"a whole number from 1 to the width, {width}",
             lambda value: 1 <= value <= width and float(value).is_integer(),
-        )  # fmt: skip
+        )
         require_positive(self, "input_variance")
-        require(self, "target_std", "a finite number, at least 0", lambda value: 0 <= value < float("inf"))
+        require(
+            self,
+            "target_std",
+            "a finite number, at least 0",
+            lambda value: 0 <= value < float("inf"),
+        )
 
     @property
     def active(self) -> Float[Array, " feature"]:
@@ -66,5 +76,7 @@ class RandomSequences(AbstractTask):
         input_key, target_key = jax.random.split(key)
         spread = self.active * jnp.sqrt(self.input_variance / self.dimension)
         inputs = spread * jax.random.normal(input_key, (size, self.positions, self.width))
-        targets = self.target_std * jax.random.normal(target_key, (size, self.positions, self.outputs))
+        targets = self.target_std * jax.random.normal(
+            target_key, (size, self.positions, self.outputs)
+        )
         return Sequences(inputs, targets)

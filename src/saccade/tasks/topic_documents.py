@@ -1,14 +1,16 @@
 """Documents about a few topics, with words hidden for a model to guess (Li, Li & Risteski 2023).
 
-There are T topics of v words each, and no word has two topics. A document is about tau distinct topics (the paper's
-theory), or mixes all topics by a draw from a Dirichlet distribution (the authors' code); each of its words comes from one
-of its topics. A selected word is shown as it is, replaced by a random word, or hidden. Example, with 2 topics of 3 words
-({1, 2, 3} and {4, 5, 6}), one of them in the document, and 0 for a hidden word:
+There are T topics of v words each, and no word has two topics. A document is about tau distinct
+topics (the paper's theory), or mixes all topics by a draw from a Dirichlet distribution (the
+authors' code); each of its words comes from one of its topics. A selected word is shown as it is,
+replaced by a random word, or hidden. Example, with 2 topics of 3 words ({1, 2, 3} and {4, 5, 6}),
+one of them in the document, and 0 for a hidden word:
 
     [2, 0, 3, 5, 1]  is shown of  [2, 1, 3, 3, 1]; the second and the fourth word are selected
 
-Ids: hidden words are 0 and words 1 to T v. With `markers` the ids are those of the authors' code (padding 0, hidden 1,
-start 2, end 3, words 4 to T v + 3), and every document begins with a start and ends with an end.
+Ids: hidden words are 0 and words 1 to T v. With `markers` the ids are those of the authors' code
+(padding 0, hidden 1, start 2, end 3, words 4 to T v + 3), and every document begins with a start
+and ends with an end.
 """
 
 import dataclasses
@@ -31,7 +33,9 @@ NO_TOPIC = -1
 
 @dataclasses.dataclass(frozen=True)
 class Shares:
-    """Of what a long document shows: words that are right, words drawn at random, hidden words. They add up to 1."""
+    """Of what a long document shows: words that are right, words drawn at random, hidden words.
+    They add up to 1.
+    """
 
     right: Any
     """a of the theory."""
@@ -50,15 +54,25 @@ class Masking:
     kept: float = 0.1
     """Probability that a selected word is shown as it is (p_c)."""
     replaced: float = 0.1
-    """Probability that a selected word is replaced by a random word (p_r); otherwise it is hidden."""
+    """Probability that a selected word is replaced by a random word (p_r); otherwise it is
+    hidden.
+    """
 
     def __post_init__(self):
         require(self, "selected", "above 0 and at most 1", lambda value: 0 < value <= 1)
         for field in ("kept", "replaced"):
             require(self, field, "from 0 to 1", lambda value: 0 <= value <= 1)
-        kept, replaced = (max(value.values) if isinstance(value, Swept) else value for value in (self.kept, self.replaced))
-        if not any(isinstance(value, jax.Array) for value in (kept, replaced)) and kept + replaced > 1 + 1e-12:
-            raise ConfigError(f"kept + replaced: got {kept:g} + {replaced:g}, allowed: at most 1 together")
+        kept, replaced = (
+            max(value.values) if isinstance(value, Swept) else value
+            for value in (self.kept, self.replaced)
+        )
+        if (
+            not any(isinstance(value, jax.Array) for value in (kept, replaced))
+            and kept + replaced > 1 + 1e-12
+        ):
+            raise ConfigError(
+                f"kept + replaced: got {kept:g} + {replaced:g}, allowed: at most 1 together"
+            )
 
     @property
     def shares(self) -> Shares:
@@ -97,7 +111,9 @@ class TopicDocuments(AbstractTask):
     topics_per_document: int = 4
     """Distinct topics of a document (tau), unless topics are mixed by Dirichlet."""
     mixture: Topics = "distinct"
-    """distinct: tau topics with equal shares; dirichlet: all topics, with shares from a Dirichlet distribution."""
+    """distinct: tau topics with equal shares; dirichlet: all topics, with shares from a
+    Dirichlet distribution.
+    """
     concentration: float = 0.1
     """Parameter of the Dirichlet distribution."""
     shortest: int = 128
@@ -117,16 +133,31 @@ class TopicDocuments(AbstractTask):
 
     def __post_init__(self):
         require_count(self, "topics", least=2)
-        require_count(self, "words_per_topic", "topics_per_document", "shortest", "longest", "train_size", "test_size")
-        require(self, "mixture", "distinct, dirichlet", lambda value: value in ("distinct", "dirichlet"))
+        require_count(
+            self,
+            "words_per_topic",
+            "topics_per_document",
+            "shortest",
+            "longest",
+            "train_size",
+            "test_size",
+        )
+        require(
+            self, "mixture", "distinct, dirichlet", lambda value: value in ("distinct", "dirichlet")
+        )
         require(self, "replacements", "words, all", lambda value: value in ("words", "all"))
         require_positive(self, "concentration")
         if self.mixture == "distinct" and self.topics_per_document > self.topics:
-            raise ConfigError(f"topics_per_document: got {self.topics_per_document}, allowed: at most the {self.topics} topics")
+            raise ConfigError(
+                f"topics_per_document: got {self.topics_per_document}, allowed: at most the"
+                f" {self.topics} topics"
+            )
         if self.longest < self.shortest:
-            raise ConfigError(f"longest: got {self.longest}, allowed: at least the shortest, {self.shortest}")
+            raise ConfigError(
+                f"longest: got {self.longest}, allowed: at least the shortest, {self.shortest}"
+            )
 
-    # -- ids ----------------------------------------------------------------------------------------------------
+    # -- ids ---------------------------------------------------------------------------------------
 
     @property
     def words_in_all(self) -> int:
@@ -157,13 +188,17 @@ class TopicDocuments(AbstractTask):
         """Positions of a document, padding and markers included."""
         return self.longest + 2 * self.markers
 
-    # -- drawing ------------------------------------------------------------------------------------------------
+    # -- drawing -----------------------------------------------------------------------------------
 
     def sample(self, key: PRNGKeyArray, size: int) -> Documents:
         topic_key, length_key, position_key = jax.random.split(key, 3)
         # All that is drawn a position, at once: one draw compiles and runs faster than four.
-        word_draw, topic_draw, fate, other_word = jax.random.uniform(position_key, (4, size, self.positions))
-        topic, word = self._topics_and_words(topic_key, topic_draw[:, : self.longest], word_draw[:, : self.longest])
+        word_draw, topic_draw, fate, other_word = jax.random.uniform(
+            position_key, (4, size, self.positions)
+        )
+        topic, word = self._topics_and_words(
+            topic_key, topic_draw[:, : self.longest], word_draw[:, : self.longest]
+        )
         labels = self.first_word + topic * self.words_per_topic + word
         mask = None
         if self.shortest < self.longest:
@@ -182,12 +217,16 @@ class TopicDocuments(AbstractTask):
         replacement = low + _whole(other_word, self.vocabulary_size - low)
         chosen = self.masking
         kept = chosen.selected * chosen.kept
-        shown = jnp.where(fate < kept + chosen.selected * chosen.replaced, replacement, self.hidden_id)
+        shown = jnp.where(
+            fate < kept + chosen.selected * chosen.replaced, replacement, self.hidden_id
+        )
         shown = jnp.where(fate < kept, labels, shown)
         # Markers and padding are never guessed.
         selected = (fate < chosen.selected) & (labels >= self.first_word)
         labels = labels.astype(jnp.int32)
-        return Documents(jnp.where(selected, shown, labels).astype(jnp.int32), labels, selected, mask)
+        return Documents(
+            jnp.where(selected, shown, labels).astype(jnp.int32), labels, selected, mask
+        )
 
     def _topics_and_words(
         self,
@@ -198,11 +237,19 @@ class TopicDocuments(AbstractTask):
         """The topic of every position, and which of its words."""
         size = topic_draw.shape[0]
         if self.mixture == "dirichlet":
-            shares = jax.random.dirichlet(key, jnp.full(self.topics, 1.0) * self.concentration, (size,))
+            shares = jax.random.dirichlet(
+                key, jnp.full(self.topics, 1.0) * self.concentration, (size,)
+            )
             below = jnp.cumsum(shares, axis=1)[:, None, :-1]
-            return jnp.sum(topic_draw[:, :, None] > below, axis=-1), _whole(word_draw, self.words_per_topic)
-        order = jnp.argsort(jax.random.uniform(key, (size, self.topics)), axis=1)[:, None, : self.topics_per_document]
-        place = _whole(topic_draw, self.topics_per_document)[:, :, None] == jnp.arange(self.topics_per_document)
+            return jnp.sum(topic_draw[:, :, None] > below, axis=-1), _whole(
+                word_draw, self.words_per_topic
+            )
+        order = jnp.argsort(jax.random.uniform(key, (size, self.topics)), axis=1)[
+            :, None, : self.topics_per_document
+        ]
+        place = _whole(topic_draw, self.topics_per_document)[:, :, None] == jnp.arange(
+            self.topics_per_document
+        )
         return jnp.sum(jnp.where(place, order, 0), axis=-1), _whole(word_draw, self.words_per_topic)
 
 
@@ -232,15 +279,21 @@ class TopicDocumentSettings:
 
     def __post_init__(self):
         require_count(self, "seeds")
-        TopicDocuments(self.topics, self.words_per_topic, self.topics_per_document)  # checks the sizes
+        TopicDocuments(
+            self.topics, self.words_per_topic, self.topics_per_document
+        )  # checks the sizes
         if self.topics_per_document == self.topics:
             raise ConfigError(
-                f"topics_per_document: got {self.topics_per_document}, allowed: fewer than the {self.topics} topics; a document "
-                "about all of them shows the same frequencies as any other, and nothing tells topics apart"
+                f"topics_per_document: got {self.topics_per_document}, allowed: fewer than the"
+                f" {self.topics} topics; a document about all of them shows the same frequencies as"
+                " any other, and nothing tells topics apart"
             )
         right = self.masking.shares.right
         if not isinstance(right, Swept) and right <= 0:
-            raise ConfigError(f"selected: got {self.selected:g} with kept {self.kept:g}, allowed: some word that is shown as it is")
+            raise ConfigError(
+                f"selected: got {self.selected:g} with kept {self.kept:g}, allowed: some word that"
+                " is shown as it is"
+            )
 
     @property
     def masking(self) -> Masking:
@@ -249,6 +302,11 @@ class TopicDocumentSettings:
     def documents(self, shortest: int, longest: int, **settings: Any) -> TopicDocuments:
         """Documents of these topics and this masking."""
         return TopicDocuments(
-            self.topics, self.words_per_topic, self.topics_per_document, shortest=shortest, longest=longest, masking=self.masking,
+            self.topics,
+            self.words_per_topic,
+            self.topics_per_document,
+            shortest=shortest,
+            longest=longest,
+            masking=self.masking,
             **settings,
-        )  # fmt: skip
+        )

@@ -1,6 +1,7 @@
 """Sentences with one topic word each (Lu, Mao & Nayak 2021, section 3).
 
-Example, with 2 topics of 2 words and 3 non-topic words a sentence (words 0, 1 mean topic 0; words 2, 3 topic 1):
+Example, with 2 topics of 2 words and 3 non-topic words a sentence (words 0, 1 mean topic 0; words
+2, 3 topic 1):
 
     [2, 17, 9, 17] -> topic 1        [0, 4, 12, 5] -> topic 0
 """
@@ -18,7 +19,9 @@ from saccade.core.sweep import require, require_count
 
 @dataclasses.dataclass(frozen=True)
 class TopicSentences(AbstractTask):
-    """One topic word and `filler_size` words drawn with replacement from a dictionary of non-topic words."""
+    """One topic word and `filler_size` words drawn with replacement from a dictionary of
+    non-topic words.
+    """
 
     topics: int = 4
     """Topics, equally likely."""
@@ -33,11 +36,15 @@ class TopicSentences(AbstractTask):
     test_size: int = 200
     """Sentences in the test set."""
     leak: float = 0.0
-    """Chance that a non-topic place holds a random topic word instead: breaks the theory's premise on purpose."""
+    """Chance that a non-topic place holds a random topic word instead: breaks the theory's
+    premise on purpose.
+    """
 
     def __post_init__(self):
         require_count(self, "topics", least=2)
-        require_count(self, "words_per_topic", "filler_size", "dictionary_size", "train_size", "test_size")
+        require_count(
+            self, "words_per_topic", "filler_size", "dictionary_size", "train_size", "test_size"
+        )
         require(self, "leak", "from 0 to 1", lambda value: 0 <= value <= 1)
 
     @property
@@ -67,12 +74,16 @@ class TopicSentences(AbstractTask):
         topic_key, filler_key, leak_key, leaked_key = jax.random.split(key, 4)
         topic_word = jax.random.randint(topic_key, (size, 1), 0, self.topic_words, jnp.int32)
         shape = (size, self.filler_size)
-        filler = jax.random.randint(filler_key, shape, self.topic_words, self.vocabulary_size, jnp.int32)
+        filler = jax.random.randint(
+            filler_key, shape, self.topic_words, self.vocabulary_size, jnp.int32
+        )
         if not (isinstance(self.leak, float) and self.leak == 0):
             leaked = jax.random.randint(leaked_key, shape, 0, self.topic_words, jnp.int32)
             filler = jnp.where(jax.random.uniform(leak_key, shape) < self.leak, leaked, filler)
         # The topic word stands first; the models are bags of words and cannot tell.
-        return Batch(jnp.concatenate([topic_word, filler], axis=1), topic_word[:, 0] // self.words_per_topic)
+        return Batch(
+            jnp.concatenate([topic_word, filler], axis=1), topic_word[:, 0] // self.words_per_topic
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,5 +115,10 @@ class TopicSentenceSettings:
     @property
     def task(self) -> TopicSentences:
         return TopicSentences(
-            self.topics, self.words_per_topic, self.filler_size, self.dictionary_size, self.train_size, self.test_size
-        )  # fmt: skip
+            self.topics,
+            self.words_per_topic,
+            self.filler_size,
+            self.dictionary_size,
+            self.train_size,
+            self.test_size,
+        )

@@ -1,20 +1,23 @@
-"""A fixed linear classifier makes attention find the topic word (Lu, Mao & Nayak 2021, theorem 2), with its speed.
+"""A fixed linear classifier makes attention find the topic word (Lu, Mao & Nayak 2021, theorem 2),
+with its speed.
 
-Statement. With logits U^T vbar, U fixed with linearly independent columns, gradient descent on the cross-entropy attends
-to the topic word in every sentence and drives the loss to 0.
+Statement. With logits U^T vbar, U fixed with linearly independent columns, gradient descent on the
+cross-entropy attends to the topic word in every sentence and drives the loss to 0.
 
-How fast [derived here; the paper has no rate]. Let U have orthonormal columns, n topics with equally likely words, N
-topic words in all, and start near 0. Then every topic word moves the same way: v = y U (e_t - 1/n), so that its logit
-for its own topic t exceeds the others by y, and ||v||^2 = y^2 (n - 1)/n. With the score s given by corollary 1 and the
-attention p = e^s / (e^s + m),
+How fast [derived here; the paper has no rate]. Let U have orthonormal columns, n topics with
+equally likely words, N topic words in all, and start near 0. Then every topic word moves the same
+way: v = y U (e_t - 1/n), so that its logit for its own topic t exceeds the others by y, and ||v||^2
+= y^2 (n - 1)/n. With the score s given by corollary 1 and the attention p = e^s / (e^s + m),
 
-    dy/dt = (1/N) p (1 - pi) n/(n-1),      pi = e^{p y} / (e^{p y} + n - 1),      loss = log(1 + (n - 1) e^{-p y}),
+    dy/dt = (1/N) p (1 - pi) n/(n-1),      pi = e^{p y} / (e^{p y} + n - 1),      loss = log(1 + (n
+    - 1) e^{-p y}),
 
-one ordinary differential equation in time = rate x step, which gives loss, attention, score and norm from n, N and m
-alone.
+one ordinary differential equation in time = rate x step, which gives loss, attention, score and
+norm from n, N and m alone.
 
-Limits. Replaces the sentence counts of the words by their expectation and the other words by none; from a start of
-exactly 0 the equation leaves 0 at once, because the gradient of the embeddings does not vanish there.
+Limits. Replaces the sentence counts of the words by their expectation and the other words by none;
+from a start of exactly 0 the equation leaves 0 at once, because the gradient of the embeddings does
+not vanish there.
 """
 
 from typing import Any, ClassVar
@@ -29,19 +32,28 @@ from saccade.theory.score_and_norm import score_of_norm
 class Theorem2(AbstractTheory):
     """Loss, attention, score and norm against time, from the sizes of the task alone."""
 
-    statement: ClassVar[str] = "a fixed linear classifier drives the loss to 0 and the attention on topic words to 1"
+    statement: ClassVar[str] = (
+        "a fixed linear classifier drives the loss to 0 and the attention on topic words to 1"
+    )
     source: ClassVar[str] = "Lu 2021, theorem 2; rate derived from corollary 1"
     predicts: ClassVar[tuple[str, ...]] = ("loss", "attention", "score", "norm")
 
     def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
         del model
-        curves = convergence(trajectory["time"].values, task.topics, task.topic_words, task.filler_size)
+        curves = convergence(
+            trajectory["time"].values, task.topics, task.topic_words, task.filler_size
+        )
         told = "by theorem 2's equation, from the sizes of the task alone"
-        data = {name: ("step", values, {"description": f"{name} {told}"}) for name, values in curves.items()}
+        data = {
+            name: ("step", values, {"description": f"{name} {told}"})
+            for name, values in curves.items()
+        }
         return xr.Dataset(data, {name: trajectory.coords[name] for name in ("step", "time")})
 
 
-def convergence(times: np.ndarray, topics: int, topic_words: int, filler_size: int) -> dict[str, np.ndarray]:
+def convergence(
+    times: np.ndarray, topics: int, topic_words: int, filler_size: int
+) -> dict[str, np.ndarray]:
     """Loss, attention, score and norm of a topic word at some times of the flow."""
     from scipy.integrate import solve_ivp
 
@@ -57,7 +69,15 @@ def convergence(times: np.ndarray, topics: int, topic_words: int, filler_size: i
         return attention * wrong * topics / ((topics - 1) * topic_words)
 
     times = np.asarray(times, float)
-    solution = solve_ivp(field, (0.0, max(times[-1], 1e-12)), [0.0], t_eval=times, rtol=1e-8, atol=1e-10, method="DOP853")
+    solution = solve_ivp(
+        field,
+        (0.0, max(times[-1], 1e-12)),
+        [0.0],
+        t_eval=times,
+        rtol=1e-8,
+        atol=1e-10,
+        method="DOP853",
+    )
     margin = solution.y[0]
     attention, score, norm = attention_and_score(margin)
     loss = np.log1p((topics - 1) * np.exp(-attention * margin))

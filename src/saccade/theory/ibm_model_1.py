@@ -1,26 +1,34 @@
-"""IBM Model 1, which learns to translate words before it aligns them (Snell, Zhong, Klein & Steinhardt 2021, section 4.2).
+"""IBM Model 1, which learns to translate words before it aligns them (Snell, Zhong, Klein &
+Steinhardt 2021, section 4.2).
 
-Statement. Expectation maximisation for p(y | x) = prod_t (1/L) sum_l Trans(y_t | x_l) from a uniform table has after its first
-iteration
+Statement. Expectation maximisation for p(y | x) = prod_t (1/L) sum_l Trans(y_t | x_l) from a
+uniform table has after its first iteration
 
-    Trans(o | i) = C_io / sum_o' C_io'   (17),    beta_tl = Trans(y_t | x_l)   (18),    alpha_tl = beta_tl / sum_l' beta_tl'   (19),
+    Trans(o | i) = C_io / sum_o' C_io'   (17),    beta_tl = Trans(y_t | x_l)   (18),    alpha_tl =
+    beta_tl / sum_l' beta_tl'   (19),
 
-with the count table C of `count_table.py`: the first thing it learns is what uniform attention learns first.
+with the count table C of `count_table.py`: the first thing it learns is what uniform attention
+learns first.
 
-Symbols. Trans [source word, target word]: every row a distribution; beta: how likely a source word translates to a target word;
-alpha: how likely it is responsible for it, among the words of its sentence; L: words of the source sentence.
+Symbols. Trans [source word, target word]: every row a distribution; beta: how likely a source word
+translates to a target word; alpha: how likely it is responsible for it, among the words of its
+sentence; L: words of the source sentence.
 
-Derivation. Given a table, the chance that y_t comes from x_l is alpha_tl; the expected number of times that i gave o is the sum of
-alpha over their co-occurrences, and the table that makes these numbers most likely is their share in the row. Every iteration
-raises the likelihood or leaves it. With a uniform table alpha_tl = 1/L, so that the first expected numbers are C. The
-likelihood's logarithm is concave in the table, so it has no local optimum to end in (but it may have several tables as optima).
+Derivation. Given a table, the chance that y_t comes from x_l is alpha_tl; the expected number of
+times that i gave o is the sum of alpha over their co-occurrences, and the table that makes these
+numbers most likely is their share in the row. Every iteration raises the likelihood or leaves it.
+With a uniform table alpha_tl = 1/L, so that the first expected numbers are C. The likelihood's
+logarithm is concave in the table, so it has no local optimum to end in (but it may have several
+tables as optima).
 
-NULL. Brown et al. (1993) add a word to every source sentence, for target words that come from nowhere; the paper has none. With
-`null` the table has one row more, its last, and alpha and beta one column more, their last.
+NULL. Brown et al. (1993) add a word to every source sentence, for target words that come from
+nowhere; the paper has none. With `null` the table has one row more, its last, and alpha and beta
+one column more, their last.
 
-Limits. A source word that never occurred has no share of anything: it keeps the uniform row. A target word that no word of a
-sentence translates to has beta = 0 everywhere, for which (19) says nothing: alpha is uniform then. On permutations of one set
-the uniform table is a fixed point, and nothing is ever aligned.
+Limits. A source word that never occurred has no share of anything: it keeps the uniform row. A
+target word that no word of a sentence translates to has beta = 0 everywhere, for which (19) says
+nothing: alpha is uniform then. On permutations of one set the uniform table is a fixed point, and
+nothing is ever aligned.
 """
 
 import dataclasses
@@ -46,7 +54,9 @@ class IBMModel1:
     """Of the corpus, under the table that each iteration started from."""
 
 
-def train(pairs: SentencePairs, vocabulary_size: int, iterations: int, null: bool = False) -> IBMModel1:
+def train(
+    pairs: SentencePairs, vocabulary_size: int, iterations: int, null: bool = False
+) -> IBMModel1:
     """So many iterations of expectation maximisation from a uniform table."""
     table = np.full((vocabulary_size + null, vocabulary_size), 1 / vocabulary_size)
     likelihoods = np.zeros(iterations)
@@ -65,20 +75,29 @@ def first_table(counts: Float[np.ndarray, "source target"]) -> Float[np.ndarray,
 def expected_counts(
     table: Float[np.ndarray, "source target"], pairs: SentencePairs, null: bool = False
 ) -> tuple[Float[np.ndarray, "source target"], float]:
-    """How often every source word gave every target word, by this table; and the log likelihood of the pairs under it."""
+    """How often every source word gave every target word, by this table; and the log likelihood
+    of the pairs under it.
+    """
     counts, likelihood = np.zeros(table.size), 0.0
     for first in range(0, len(pairs.source), BLOCK):
         part = [
-            np.asarray(array)[first : first + BLOCK] for array in (pairs.source, pairs.target, pairs.source_mask, pairs.target_mask)
+            np.asarray(array)[first : first + BLOCK]
+            for array in (pairs.source, pairs.target, pairs.source_mask, pairs.target_mask)
         ]
         there, wanted = part[2:]
         scores = translation_scores(table, *part, null=null)
-        with np.errstate(divide="ignore"):  # what no word of the sentence translates to is impossible: -inf
-            chances = np.log(scores.sum(axis=2)) - np.log(np.maximum(there.sum(axis=1, keepdims=True) + null, 1))
+        with np.errstate(
+            divide="ignore"
+        ):  # what no word of the sentence translates to is impossible: -inf
+            chances = np.log(scores.sum(axis=2)) - np.log(
+                np.maximum(there.sum(axis=1, keepdims=True) + null, 1)
+            )
         likelihood += chances[wanted].sum()
         words, outputs = _ids(table, *part, null=null)
         numbers = words[:, None, :] * table.shape[1] + outputs[:, :, None]
-        counts += np.bincount(numbers.ravel(), _shares(scores, _both(there, wanted, null)).ravel(), table.size)
+        counts += np.bincount(
+            numbers.ravel(), _shares(scores, _both(there, wanted, null)).ravel(), table.size
+        )
     return counts.reshape(table.shape), float(likelihood)
 
 
@@ -92,7 +111,9 @@ def translation_scores(
 ) -> Float[np.ndarray, "pair target position"]:
     """beta (equation 18): Trans(y_t | x_l) at every source position, and at NULL; 0 at padding."""
     words, outputs = _ids(table, source, target, source_mask, target_mask, null)
-    return np.where(_both(source_mask, target_mask, null), table[words[:, None, :], outputs[:, :, None]], 0.0)
+    return np.where(
+        _both(source_mask, target_mask, null), table[words[:, None, :], outputs[:, :, None]], 0.0
+    )
 
 
 def alignment(
@@ -103,16 +124,23 @@ def alignment(
     target_mask: Bool[Array | np.ndarray, "pair target"],
     null: bool = False,
 ) -> Float[np.ndarray, "pair target position"]:
-    """alpha (equation 19): beta's shares in its sum over source positions, and NULL; 0 at padding."""
+    """alpha (equation 19): beta's shares in its sum over source positions, and NULL; 0 at
+    padding.
+    """
     scores = translation_scores(table, source, target, source_mask, target_mask, null)
     return _shares(scores, _both(source_mask, target_mask, null))
 
 
-def _ids(table: np.ndarray, source, target, source_mask, target_mask, null: bool) -> tuple[np.ndarray, np.ndarray]:
+def _ids(
+    table: np.ndarray, source, target, source_mask, target_mask, null: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns of the table, NULL's row behind the source words."""
     rows, columns = table.shape
     if rows != columns + null:
-        raise ConfigError(f"table: got {rows} rows of {columns} with null={null}, allowed: as many, and one more with NULL")
+        raise ConfigError(
+            f"table: got {rows} rows of {columns} with null={null}, allowed: as many, and one more"
+            " with NULL"
+        )
     words = masked_words("source", source, source_mask, columns)
     outputs = masked_words("target", target, target_mask, columns)
     return np.pad(words, ((0, 0), (0, int(null))), constant_values=columns), outputs

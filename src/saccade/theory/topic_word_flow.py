@@ -2,17 +2,19 @@
 
 Statement. For small steps and a small start, score s_i and embedding v_i of topic word i follow
 
-    dv_i/dt = (|Psi_i| / |Psi|) < -grad l(vbar) e^{s_i} / Z >                                     (equation 2)
-    ds_i/dt = (v_i - <vbar_r>) . dv_i/dt / < (e^{s_i} + Z_r) / Z_r >                             (equation 3)
+    dv_i/dt = (|Psi_i| / |Psi|) < -grad l(vbar) e^{s_i} / Z >
+    (equation 2) ds_i/dt = (v_i - <vbar_r>) . dv_i/dt / < (e^{s_i} + Z_r) / Z_r >
+    (equation 3)
 
-in time = rate x step, with everything of the other words (Z_r, vbar_r) as it was at the start. The paper writes the
-updates with a plus; its gradient is the negative one.
+in time = rate x step, with everything of the other words (Z_r, vbar_r) as it was at the start. The
+paper writes the updates with a plus; its gradient is the negative one.
 
-Symbols. Psi: training sentences; Psi_i: those with topic word i; <.>: mean over Psi_i; Z = e^{s_i} + Z_r: partition sum
-of a sentence; Z_r, vbar_r: that and the weighted mean embedding of its other words; l: loss as a function of vbar.
+Symbols. Psi: training sentences; Psi_i: those with topic word i; <.>: mean over Psi_i; Z = e^{s_i}
++ Z_r: partition sum of a sentence; Z_r, vbar_r: that and the weighted mean embedding of its other
+words; l: loss as a function of vbar.
 
-Limits. A fixed query; a norm other than 1 enters as the factor ||q||^2 in equation 2. Assumes that the other words do not
-move at all. The classifier may: if it is trained, it flows along.
+Limits. A fixed query; a norm other than 1 enters as the factor ||q||^2 in equation 2. Assumes that
+the other words do not move at all. The classifier may: if it is trained, it flows along.
 """
 
 from typing import Any, ClassVar
@@ -50,7 +52,9 @@ class Lemma2(AbstractTheory):
         flow = jax.jit(jax.vmap(lambda seed: self.flow(task, model, seed, times)))
         loss, score, norm = (np.asarray(part) for part in flow(seeds))
         dims = ("seed", "step", "word")
-        coordinates = {name: trajectory.coords[name] for name in ("seed", "step", "time", "word", "topic")}
+        coordinates = {
+            name: trajectory.coords[name] for name in ("seed", "step", "time", "word", "topic")
+        }
         told = "by lemma 2's flow, from the start alone"
         data = {
             "loss": (dims[:2], loss, {"description": f"training loss {told}"}),
@@ -59,14 +63,20 @@ class Lemma2(AbstractTheory):
         }
         return xr.Dataset(data, coordinates)
 
-    def flow(self, task: Any, model: Any, seed: Any, times: Float[Array, " step"]) -> tuple[Array, Array, Array]:
+    def flow(
+        self, task: Any, model: Any, seed: Any, times: Float[Array, " step"]
+    ) -> tuple[Array, Array, Array]:
         """Loss, scores and norms of one member at some times."""
         import diffrax
 
         start, batch = initial_model(task, model, seed), training_set(task, seed)
         field, loss = self.vector_field(task, start, batch)
         topic = task.topic_items
-        state = TopicWordState(start.scores[topic], start.rescaled_embeddings[:, topic], eqx.filter(start.head, eqx.is_array))
+        state = TopicWordState(
+            start.scores[topic],
+            start.rescaled_embeddings[:, topic],
+            eqx.filter(start.head, eqx.is_array),
+        )
 
         def saved(time: Any, now: TopicWordState, args: Any) -> tuple[Array, Array, Array]:
             del time, args
@@ -87,10 +97,14 @@ class Lemma2(AbstractTheory):
         return solution.ys  # pyright: ignore[reportReturnType]
 
     def vector_field(self, task: Any, start: Any, batch: Batch) -> tuple[Any, Any]:
-        """Equations 2 and 3 as a function (time, state, args) -> velocity, and the loss of a state."""
+        """Equations 2 and 3 as a function (time, state, args) -> velocity, and the loss of a
+        state.
+        """
         topic, norm, embeddings = task.topic_items, start.query_norm, start.rescaled_embeddings
         weight = jnp.exp(start.scores)
-        sums = sum_over_sentences(jnp.concatenate([weight[None], weight * embeddings]).T, batch.words, batch)
+        sums = sum_over_sentences(
+            jnp.concatenate([weight[None], weight * embeddings]).T, batch.words, batch
+        )
         own = batch.words[:, 0]  # one topic word a sentence, and it stands first
         rest = sums[:, 0] - weight[own]
         rest_mean = (sums[:, 1:] - (weight * embeddings).T[own]) / rest[:, None]
@@ -104,16 +118,26 @@ class Lemma2(AbstractTheory):
         def loss(state: TopicWordState) -> Float[Array, ""]:
             attended = jnp.exp(state.scores)[own]
             attention = attended / (attended + rest)
-            mean = attention[:, None] * state.embeddings.T[own] + (1 - attention)[:, None] * rest_mean
+            mean = (
+                attention[:, None] * state.embeddings.T[own] + (1 - attention)[:, None] * rest_mean
+            )
             head = eqx.combine(state.head, start.head)
-            return -jnp.mean(jnp.sum(jax.nn.log_softmax(head.finish(mean @ head.first / norm)) * correct, axis=-1))
+            return -jnp.mean(
+                jnp.sum(
+                    jax.nn.log_softmax(head.finish(mean @ head.first / norm)) * correct, axis=-1
+                )
+            )
 
         def field(time: Any, state: TopicWordState, args: Any) -> TopicWordState:
             del time, args
             gradient = jax.grad(loss)(state)
-            velocity = -(norm**2) * gradient.embeddings  # v = ||q|| nu moves ||q||^2 times as fast as its gradient says
+            velocity = (
+                -(norm**2) * gradient.embeddings
+            )  # v = ||q|| nu moves ||q||^2 times as fast as its gradient says
             projection = jnp.sum((state.embeddings - mean_rest) * velocity, axis=0)
             head = jax.tree.map(lambda learns, slope: -slope * learns, head_learns, gradient.head)
-            return TopicWordState(projection / (1 + jnp.exp(state.scores) * mean_inverse), velocity, head)
+            return TopicWordState(
+                projection / (1 + jnp.exp(state.scores) * mean_inverse), velocity, head
+            )
 
         return field, loss
