@@ -20,10 +20,11 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from saccade.core.engine import Engine, Members, cross_entropy
+from saccade.core.engine import Engine
 from saccade.core.interfaces import AbstractTask, Batch
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
+from saccade.core.start import members_of
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.tasks.topic_sentences import TopicSentences
 from turns import measured_in_turns
@@ -94,12 +95,8 @@ def compare(
         task,
         model,
         GradientDescent(rate),
-        (),
-        (),
-        cross_entropy,
-        None,
-        Members(np.arange(seeds, dtype=np.uint32), {}),
-        jax.local_devices()[:seeds],  # pyright: ignore[reportArgumentType]
+        members_of(range(seeds)),
+        jax.local_devices()[:seeds],
     )
     carry = engine.start()
     start = engine.fetch(carry.learned)

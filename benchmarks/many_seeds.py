@@ -1,4 +1,4 @@
-"""Time a seed-step of the 800-sentence model with many seeds, on whatever device is there.
+"""Time per seed-step of the 800-sentence model with many seeds, on the device at hand.
 
 python benchmarks/many_seeds.py [--seeds 1 8 64 256] [--steps 1000]
 """
@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=[1, 8, 64, 256], help="ensemble sizes"
     )
-    parser.add_argument("--steps", type=int, default=1000, help="steps a turn (default: 1000)")
+    parser.add_argument("--steps", type=int, default=1000, help="steps per turn (default: 1000)")
     parser.add_argument(
         "--turns", type=int, default=5, help="turns, of which the median counts (default: 5)"
     )
@@ -36,8 +36,8 @@ def main() -> None:
             times.append((time.perf_counter() - begun) / options.steps)
         median = statistics.median(times)
         print(
-            f"{device}: {seeds:4d} seeds, {1e6 * median:8.1f} us a step,"
-            f" {1e6 * median / seeds:7.2f} us a seed-step"
+            f"{device}: {seeds:4d} seeds, {1e6 * median:8.1f} us per step,"
+            f" {1e6 * median / seeds:7.2f} us per seed-step"
         )
 
 

@@ -1,7 +1,7 @@
 """What recording costs, and how memory grows: the 800-sentence model, measured in one run.
 
 Recording: the same training with every probe at every tenth step and with none, in turns; the extra
-time is printed as a share. Memory: the bytes that training holds on the device, for 8, 16 and 32
+time is printed as a fraction. Memory: the bytes that training holds on the device, for 8, 16 and 32
 members, and for more steps.
 
     python benchmarks/recording_and_memory.py [--members 8] [--steps 500] [--turns 5]
@@ -14,21 +14,20 @@ import time
 from collections.abc import Sequence
 
 import jax
-import numpy as np
 
-from saccade.core.engine import PIECES, Engine, Members, cross_entropy
+from saccade.core.engine import PIECES, Engine
 from saccade.core.interfaces import AbstractProbe
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
+from saccade.core.schedule import Recording
+from saccade.core.start import members_of
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import OtherWords, Surroundings, TopicWords, Velocities
 from saccade.tasks.topic_sentences import TopicSentences
 
 STANDARD = (TopicWords(), OtherWords(), Surroundings(), Accuracy())
-"""Loss, accuracy, score, norm and attention of topic words, the others in summary, the averages
-of theorem 1.
-"""
+"""Score, norm and attention of topic words, other words in summary, theorem 1's averages."""
 
 
 def engine_of(members: int, probes: Sequence[AbstractProbe]) -> Engine:
@@ -36,17 +35,14 @@ def engine_of(members: int, probes: Sequence[AbstractProbe]) -> Engine:
         TopicSentences(),
         AttentionClassifierConfig("TC"),
         GradientDescent(0.1),
-        probes,
-        (),
-        cross_entropy,
-        None,
-        Members(np.arange(members, dtype=np.uint32), {}),
-        jax.local_devices()[:members],  # pyright: ignore[reportArgumentType]
+        members_of(range(members)),
+        jax.local_devices()[:members],
+        Recording(probes),
     )
 
 
 def recording(probes: Sequence[AbstractProbe], members: int, steps: int, turns: int) -> float:
-    """Share of time that recording every tenth step adds."""
+    """Fraction of time that recording every tenth step adds."""
     engine = engine_of(members, probes)
     carry = engine.start()
 
@@ -93,7 +89,7 @@ def main() -> None:
     parser.add_argument(
         "--members", type=int, default=8, help="members of the recording benchmark (default: 8)"
     )
-    parser.add_argument("--steps", type=int, default=500, help="steps a turn (default: 500)")
+    parser.add_argument("--steps", type=int, default=500, help="steps per turn (default: 500)")
     parser.add_argument(
         "--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)"
     )

@@ -18,10 +18,12 @@ from functools import partial
 import jax
 import numpy as np
 
-from saccade.core.engine import Engine, Members
+from saccade.core.batches import Fresh
+from saccade.core.engine import Engine
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_entropy
+from saccade.core.start import members_of
+from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.tasks.copying import Copying
 from turns import measured_in_turns
 
@@ -30,18 +32,13 @@ PAPER = {"hidden": 256, "batch_size": 128, "length": 40}
 
 
 def engine(seeds: int, hidden: int, batch_size: int, length: int) -> Engine:
-    members = Members(np.arange(seeds, dtype=np.uint32), {})  # pyright: ignore[reportArgumentType]
     return Engine(
         Copying(length, float(length)),
         SequenceToSequenceConfig(hidden),
         Adam(1e-3),
-        (),
-        (),
-        token_entropy,
-        batch_size,
-        members,
+        members_of(range(seeds)),
         jax.local_devices()[:seeds],
-        stream=True,
+        batches=Fresh(batch_size),
     )
 
 

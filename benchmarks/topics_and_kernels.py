@@ -19,11 +19,14 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from saccade.core.engine import Engine, Members, purpose_key
+from saccade.core.batches import Minibatch
+from saccade.core.engine import Engine
 from saccade.core.lab import Lab
+from saccade.core.members import Members, purpose_key
 from saccade.core.optimiser import GradientDescent
+from saccade.core.start import members_of
 from saccade.core.sweep import with_sweep
-from saccade.models.attention_regression import AttentionRegressionConfig, half_squared_error
+from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, guess_entropy
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.tasks.topic_documents import TopicDocuments
@@ -92,12 +95,10 @@ def transformer(turns: int, seeds: int = 5, batch_size: int = 40, rate: float = 
         task,
         model,
         GradientDescent(rate),
-        (),
-        (),
-        guess_entropy,
-        batch_size,
-        Members(np.arange(seeds, dtype=np.uint32), {}),
-        jax.local_devices()[:seeds],  # pyright: ignore[reportArgumentType]
+        members_of(range(seeds)),
+        jax.local_devices()[:seeds],
+        batches=Minibatch(batch_size),
+        loss=guess_entropy,
     )
     carry = engine.start()
     start, documents = engine.fetch(carry.learned), engine.fetch(engine.data[0])
@@ -182,17 +183,7 @@ def phase_diagram(
     choice: Any = {"key_scale": keys.astype(np.int32), "query_scale": queries.astype(np.int32)}
     who: Any = seed.astype(np.uint32)
     members = Members(who, choice)
-    engine = Engine(
-        task,
-        model,
-        GradientDescent(rate),
-        (),
-        (),
-        half_squared_error,
-        None,
-        members,
-        jax.local_devices(),
-    )
+    engine = Engine(task, model, GradientDescent(rate), members, jax.local_devices())
     carry = engine.start()
     start, still, data = (
         engine.fetch(carry.learned),

@@ -1,6 +1,4 @@
-"""Timing two ways of doing the same in turns: on a shared machine only their ratio means
-something.
-"""
+"""Timing two ways in turns: on a shared machine only their ratio is meaningful."""
 
 import statistics
 import time
@@ -15,8 +13,8 @@ def measured_in_turns(
     unit: str = "seed-step",
     note: str = "",
 ) -> float:
-    """Print and return how many times as long the plain way takes; both functions return how
-    many units they did.
+    """Print and return the ratio of the times per unit; both functions return how many units they
+    did.
     """
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(turns):
@@ -26,8 +24,8 @@ def measured_in_turns(
             taken.append((time.perf_counter() - begun) / done)
     slow, fast = (statistics.median(taken) for taken in times)
     print(
-        f"{name}: plain PyTorch {1e3 * slow:8.3f} ms a {unit}, saccade {1e3 * fast:8.4f} ms, ratio"
-        f" {slow / fast:6.1f}x" + (f"  ({note})" if note else ""),
+        f"{name}: plain PyTorch {1e3 * slow:8.3f} ms per {unit}, saccade {1e3 * fast:8.4f} ms, "
+        f"ratio {slow / fast:6.1f}x" + (f"  ({note})" if note else ""),
         flush=True,
     )
     return slow / fast

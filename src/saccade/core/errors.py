@@ -1,10 +1,8 @@
-"""The errors that saccade raises on purpose: each is one English sentence, and each has its exit
-code.
-"""
+"""The errors that saccade raises on purpose: each is one sentence and has an exit code."""
 
 
 class SaccadeError(Exception):
-    """Something that the user can understand and mend; the command line prints it as one line."""
+    """Something that the user can understand and fix; the command line prints it as one line."""
 
     exit_code = 1
 

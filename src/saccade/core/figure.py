@@ -31,14 +31,13 @@ class Line:
     def __post_init__(self):
         if len(self.x) != len(self.y):
             raise ConfigError(
-                f"line {self.label}: got {len(self.x)} x and {len(self.y)} y, allowed: as many of"
-                " both"
+                f"line {self.label}: got {len(self.x)} x and {len(self.y)} y, allowed: equally many"
             )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Histogram:
-    """Shares a bin, with the interval over seeds."""
+    """Fraction per bin, with the range over seeds."""
 
     label: str
     edges: np.ndarray
@@ -94,9 +93,7 @@ class Figure:
 def over_seeds(
     label: str, x: xr.DataArray | np.ndarray, y: xr.DataArray, role: Role = "measured"
 ) -> Line:
-    """A line of the mean over seeds, with a band from the smallest to the largest seed; NaN
-    seeds are left out.
-    """
+    """The mean over seeds, with a band from the smallest to the largest; NaN are left out."""
     other = [dim for dim in y.dims if dim != "seed"]
     if len(other) != 1:
         raise ConfigError(f"line {label}: got dims {y.dims}, allowed: seed and one more")

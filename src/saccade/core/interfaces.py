@@ -9,20 +9,23 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 if TYPE_CHECKING:
     import xarray as xr
 
+# -- data ------------------------------------------------------------------------------------------
+
 
 class AbstractBatch(eqx.Module):
-    """Data that a model is called on: every array has the examples first (before them, in an
-    ensemble, the members).
+    """Data that a model is called on. Every array has the examples first (in an ensemble, the
+    members stand before them).
     """
 
     def examples(self, chosen: Int[Array, " chosen"]) -> Any:
@@ -31,8 +34,8 @@ class AbstractBatch(eqx.Module):
 
 
 class Batch(AbstractBatch):
-    """Labelled sentences. `index` is filled by a model that wants the whole batch indexed once
-    (see `prepare`).
+    """Labelled sentences. `index` is filled by a model that indexes the whole batch once (see
+    `AbstractModelConfig.prepare`).
     """
 
     words: Int[Array, "*member sentence position"]
@@ -48,15 +51,11 @@ class Batch(AbstractBatch):
 
 
 END, START, FIRST_WORD = 0, 1, 2
-"""Ids in sentence pairs: the end of a sentence, the first input of a decoder, and the words from
-there on.
-"""
+"""Ids in sentence pairs: the end of a sentence, a decoder's first input, and the first word."""
 
 
 class SentencePairs(AbstractBatch):
-    """Sentences, each with its translation and with what the generator knows: which source word
-    each target word comes from.
-    """
+    """Sentences with their translations, and the alignment that the generator knows."""
 
     source: Int[Array, "*member pair source"]
     target: Int[Array, "*member pair target"]
@@ -68,24 +67,13 @@ class SentencePairs(AbstractBatch):
 
     @property
     def decoder_input(self) -> Int[Array, "*member pair target"]:
-        """The target one place later, behind the start: what a decoder sees of it before it
-        guesses a word.
-        """
+        """The target shifted by one position, behind the start: the decoder's input."""
         start = jnp.full((*self.target.shape[:-1], 1), START, self.target.dtype)
         return jnp.concatenate([start, self.target[..., :-1]], axis=-1)
 
 
-class Output(eqx.Module):
-    """What calling a model gives: the logits (of a regression: the predictions), and the
-    attention that led to them.
-    """
-
-    logits: Float[Array, "example *output"]
-    attention: Float[Array, "example *position"]
-
-
 class AbstractTask(ABC):
-    """A data distribution: frozen config and `sample`. Knows no model and no global randomness."""
+    """A data distribution: a frozen config with `sample`. Knows no model, no global randomness."""
 
     train_size: int
     """Examples in the training set."""
@@ -96,6 +84,56 @@ class AbstractTask(ABC):
     def sample(self, key: PRNGKeyArray, size: int) -> Any:
         """Independent examples of the distribution: a batch (`AbstractBatch`)."""
 
+    @classmethod
+    def example(cls) -> Self:
+        """A small instance, on which a test is quick."""
+        return cls()
+
+
+class HasVocabulary(Protocol):
+    """A task whose examples consist of word ids."""
+
+    @property
+    def vocabulary_size(self) -> int: ...
+
+
+class HasLabels(Protocol):
+    """A task of classification."""
+
+    @property
+    def labels(self) -> int: ...
+
+
+class HasTopicItems(HasVocabulary, HasLabels, Protocol):
+    """A task whose topics have words (or pairs of words) of their own."""
+
+    @property
+    def topic_items(self) -> np.ndarray: ...
+
+    @property
+    def topic_of_item(self) -> np.ndarray: ...
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+class Output(eqx.Module):
+    """The result of calling a model: the logits (of a regression: the predictions), and the
+    attention that led to them.
+    """
+
+    logits: Float[Array, "example *output"]
+    attention: Float[Array, "example *position"]
+
+
+def cross_entropy(
+    logits: Float[Array, "example label"], labels: Int[Array, " example"]
+) -> Float[Array, ""]:
+    """Mean cross-entropy of the labels."""
+    correct = labels[:, None] == jnp.arange(logits.shape[-1])
+    # A masked sum rather than a gather: the gradient is then a masked sum too, and not a scatter.
+    return -jnp.mean(jnp.sum(jax.nn.log_softmax(logits) * correct, axis=-1))
+
 
 class AbstractModel(eqx.Module):
     """A network. Calling it gives logits and attention; `trainable` says which parts learn."""
@@ -103,10 +141,12 @@ class AbstractModel(eqx.Module):
     @abstractmethod
     def __call__(self, batch: Any) -> Output: ...
 
+    def loss(self, batch: Any) -> Float[Array, ""]:
+        """The training loss on a batch; by default the mean cross-entropy of its labels."""
+        return cross_entropy(self(batch).logits, batch.labels)
+
     def penalty(self) -> Float[Array, ""] | float:
-        """What the model adds to any training loss, such as a ridge on its weights; by default
-        nothing.
-        """
+        """A term that the model adds to any training loss, such as a ridge; by default zero."""
         return 0.0
 
     def trainable(self) -> PyTree:
@@ -120,11 +160,14 @@ class AbstractModelConfig(ABC):
     @abstractmethod
     def build(self, task: Any, key: PRNGKeyArray) -> AbstractModel: ...
 
+    @classmethod
+    def example(cls) -> tuple[Self, AbstractTask]:
+        """A small config and a small task that it fits, on which a test is quick."""
+        raise TypeError(f"{cls.__name__} has no example: define the classmethod to test it")
+
     def relabelled(self, task: Any, start: Any, batch: Any, key: PRNGKeyArray) -> Any:
         """One member's data with the targets that its own start, or a teacher, sets; by default as
-        drawn.
-
-        The key is the same for all data of a member: it draws the teacher, not the examples.
+        drawn. The key is the same for all data of a member: it draws the teacher, not the examples.
         """
         del task, start, key
         return batch
@@ -137,10 +180,11 @@ class AbstractModelConfig(ABC):
         return batches
 
 
+# -- measuring -------------------------------------------------------------------------------------
+
+
 class Moment:
-    """One moment of one member's training, as a probe sees it. What a probe does not touch is
-    never computed.
-    """
+    """One moment of one member's training. What no probe uses is not computed."""
 
     def __init__(
         self,
@@ -156,9 +200,7 @@ class Moment:
         self._known: dict[Any, Any] = {}
 
     def once(self, function: Callable[["Moment"], Any]) -> Any:
-        """What a function of this moment gives, computed for the first probe that asks and kept
-        for the others.
-        """
+        """The result of a function of this moment, computed once for all probes that ask."""
         if function not in self._known:
             self._known[function] = function(self)
         return self._known[function]
@@ -172,9 +214,7 @@ class Moment:
 
     @property
     def loss(self) -> Float[Array, ""]:
-        """Training loss. (Its gradient comes along, and is dropped by the compiler if no probe
-        wants it.)
-        """
+        """Training loss. (Its gradient comes along; the compiler drops it if no probe uses it.)"""
         return self._value_and_gradient[0]
 
     @property
@@ -185,7 +225,7 @@ class Moment:
     @cached_property
     def initial(self) -> Any:
         """The model at step 0, drawn again from its key (costs an initialisation; meant for
-        snapshots).
+        `Recording.ends`).
         """
         return self._build()
 
@@ -200,12 +240,16 @@ class Moment:
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-    """A recorded quantity: its dims after seed and step, and what it is, in words (with its
-    unit).
-    """
+    """A recorded quantity: its dims after seed and step, its name in words, and its units."""
 
     dims: tuple[str, ...]
-    description: str
+    long_name: str
+    units: str = "1"
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """As xarray's plots read them."""
+        return {"long_name": self.long_name, "units": self.units}
 
 
 class AbstractProbe(ABC):
@@ -215,6 +259,11 @@ class AbstractProbe(ABC):
 
     @abstractmethod
     def __call__(self, moment: Moment) -> dict[str, Array]: ...
+
+    @classmethod
+    def example(cls) -> tuple[Self, tuple[tuple[AbstractModelConfig, AbstractTask], ...]]:
+        """A probe, and small models with their tasks on which it works."""
+        raise TypeError(f"{cls.__name__} has no example: define the classmethod to test it")
 
     def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:
         """Coordinates of this probe's dims: name -> (dim, values)."""

@@ -1,11 +1,11 @@
-"""How a member moves: Optax optimisers that take steps, and the gradient flow that they
-approximate.
+"""How a member moves: Optax optimisers, and the gradient flow that they approximate.
 
 Every optimiser has a `rate`; training time is rate x step, so that trajectories of different rates,
 and of the flow, lie on one axis.
 """
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +15,7 @@ from saccade.core.sweep import require, require_positive
 
 
 @dataclasses.dataclass(frozen=True)
-class AbstractOptimiser:
+class AbstractOptimiser(ABC):  # noqa: B024 (a base of two kinds)
     """Base of the optimisers: `rate` turns steps into time."""
 
     rate: float = 0.1
@@ -30,17 +30,19 @@ class AbstractStepper(AbstractOptimiser):
     """An optimiser that takes discrete steps."""
 
     curvature: Callable[[Any, Any], Any] | None = dataclasses.field(default=None, kw_only=True)
-    """None, or a function of a member's start and training set: the member's rate is then `rate`
-    divided by it.
+    """None, or a function of a member's start and training set by which its rate is divided.
 
-    With a bound on the curvature of the loss, `rate` is the step in units of what theorems allow,
-    and so is time.
-    """
+    With a bound on the curvature of the loss, `rate` and time are in the units of convergence
+    theorems."""
 
+    def __post_init__(self):
+        super().__post_init__()
+        allowed = "None, or a function of model and training set"
+        require(self, "curvature", allowed, lambda one: one is None or callable(one))
+
+    @abstractmethod
     def transformation(self) -> optax.GradientTransformation:
-        raise TypeError(
-            f"{type(self).__name__} has no Optax transformation: override `transformation`"
-        )
+        """The Optax transformation."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +50,7 @@ class GradientDescent(AbstractStepper):
     """Plain gradient descent, with optional heavy-ball momentum."""
 
     momentum: float = 0.0
-    """Share of the last step that is kept; 0 is plain gradient descent."""
+    """Fraction of the last step that is kept; 0 is plain gradient descent."""
 
     def __post_init__(self):
         super().__post_init__()

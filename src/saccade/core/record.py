@@ -1,11 +1,10 @@
-"""The record of a study: an `xarray.DataTree` with a written schema (docs/record.md), saved as
-sealed NetCDF-4.
+"""The record of a study: an `xarray.DataTree`, saved as sealed NetCDF-4 (docs/record.md).
 
-/                       attributes: schema, study, preset, config, versions, device, precision,
-seconds /arms/<name>/trajectory probes along training; dims (sweeps), seed, step, then the probe's
-own /arms/<name>/snapshot   probes at the first and the last step /arms/<name>/prediction what the
-theory says, under the same names on the same axes /claims                 verdicts as they were
-judged when the record was written
+/                        attributes: schema, study, config, versions, device, ...
+/arms/NAME/trajectory    probes along training; dims (sweeps), seed, step, the probe's own
+/arms/NAME/snapshot      probes at the first and the last step
+/arms/NAME/prediction    the theory's variables, under the same names on the same axes
+/claims                  verdicts as they were judged when the record was written
 """
 
 import dataclasses
@@ -25,8 +24,10 @@ from saccade.core.storage import read_sealed, write_sealed
 if TYPE_CHECKING:
     from saccade.core.lab import Training
 
-SCHEMA = "saccade-record-1"
-RESERVED_DIMS = ("seed", "step", "layer", "head", "query", "key", "word", "topic")
+SCHEMA = "saccade-record-2"
+FIRST_SCHEMA = "saccade-record-1"
+"""That of saccade 0.1: no title, flat configs, attributes `description` and `unit`."""
+_OPTIONAL = ("title", "paper")
 _ROOT = ("schema", "study", "preset", "config", "versions", "device", "precision", "seconds")
 _PARTS = ("trajectory", "snapshot", "prediction")
 
@@ -81,7 +82,7 @@ class Arm:
         return self.trajectory.isel(step=-1)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Record:
     """Everything that one run of a study left."""
 
@@ -94,9 +95,12 @@ class Record:
     precision: str
     seconds: float
     verdicts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Judged when the record was written: claim id -> plain JSON. Reports judge again from the
-    arms.
-    """
+    """Judged when the record was written: claim id -> plain JSON. Reports judge again from the arms
+    and read these only where the study is not installed."""
+    title: str = ""
+    """The study's title; empty in records of saccade 0.1."""
+    paper: str = ""
+    """The papers that the study is about; empty in records of saccade 0.1."""
 
     def arm(self, name: str) -> Arm:
         if name not in self.arms:
@@ -136,7 +140,7 @@ class Record:
             "versions": json.dumps(dict(self.versions)),
         }
         return {"schema": SCHEMA} | {
-            key: plain.get(key, getattr(self, key)) for key in _ROOT if key != "schema"
+            key: plain.get(key, getattr(self, key)) for key in (*_ROOT[1:], *_OPTIONAL)
         }
 
     def save(self, path: Path) -> None:
@@ -223,15 +227,17 @@ def _from_tree(tree: xr.DataTree) -> Record:
     missing = [key for key in _ROOT if key not in tree.attrs]
     if missing:
         raise FileError(f"not a saccade record: attribute {missing[0]!r} is missing")
-    if tree.attrs["schema"] != SCHEMA:
-        raise FileError(
-            f"record of schema {tree.attrs['schema']!r}; this version of saccade reads {SCHEMA!r}"
-        )
+    schema = tree.attrs["schema"]
+    if schema not in (SCHEMA, FIRST_SCHEMA):
+        known = f"{FIRST_SCHEMA!r} and {SCHEMA!r}"
+        raise FileError(f"record of schema {schema!r}; this version of saccade reads {known}")
     arms = {}
     for name, node in tree["arms"].children.items() if "arms" in tree.children else ():
         parts = {
             part: _dataset(node[part]) if part in node.children else xr.Dataset() for part in _PARTS
         }
+        if schema == FIRST_SCHEMA:
+            parts = {part: _with_new_names(dataset) for part, dataset in parts.items()}
         arms[name] = Arm(**parts, predicted_by=parts["prediction"].attrs.get("theory", ""))
     return Record(
         study=str(tree.attrs["study"]),
@@ -243,4 +249,15 @@ def _from_tree(tree: xr.DataTree) -> Record:
         precision=str(tree.attrs["precision"]),
         seconds=float(tree.attrs["seconds"]),
         verdicts=json.loads(tree["claims"].attrs["verdicts"]),
+        title=str(tree.attrs.get("title", "")),
+        paper=str(tree.attrs.get("paper", "")),
     )
+
+
+def _with_new_names(dataset: xr.Dataset) -> xr.Dataset:
+    """A dataset of the first schema with the attributes of this one."""
+    names = {"description": "long_name", "unit": "units"}
+    dataset = dataset.copy()
+    for variable in dataset.variables.values():
+        variable.attrs = {names.get(key, key): value for key, value in variable.attrs.items()}
+    return dataset

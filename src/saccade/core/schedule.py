@@ -1,21 +1,21 @@
-"""When to record: every k steps, logarithmically, or at given steps. The first and the last step
-always count.
-"""
+"""What to record of a training, and when. The first and the last step are always recorded."""
 
 import dataclasses
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from saccade.core.errors import ConfigError
+from saccade.core.interfaces import AbstractProbe
 from saccade.core.sweep import require, require_count
 
 
 @dataclasses.dataclass(frozen=True)
-class AbstractSchedule:
+class AbstractSchedule(ABC):
     @abstractmethod
     def chosen(self, total: int) -> np.ndarray:
-        """The steps asked for; may lie outside of the run, in any order."""
+        """The steps asked for; may lie outside the run, in any order."""
 
     def steps(self, total: int) -> np.ndarray:
         """The recorded steps of a run of `total` steps, ascending, from 0 to `total`."""
@@ -27,7 +27,7 @@ class AbstractSchedule:
 @dataclasses.dataclass(frozen=True)
 class Every(AbstractSchedule):
     period: int = 10
-    """Record every so many steps."""
+    """Steps between two records."""
 
     def __post_init__(self):
         require_count(self, "period")
@@ -39,7 +39,7 @@ class Every(AbstractSchedule):
 @dataclasses.dataclass(frozen=True)
 class Logarithmic(AbstractSchedule):
     points: int = 100
-    """How many recorded steps at the most, dense at first."""
+    """Largest number of recorded steps, dense at first."""
 
     def __post_init__(self):
         require_count(self, "points", least=2)
@@ -68,3 +68,65 @@ class AtSteps(AbstractSchedule):
         if beyond:
             raise ConfigError(f"at: got step {beyond[0]}, allowed: at most the run's {total} steps")
         return np.asarray(self.at, dtype=np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class DenseThenEven(AbstractSchedule):
+    """Dense at first, then even, then sparse: for quantities that move early and settle late."""
+
+    until: int | None = None
+    """Where the even part ends; by default with the run."""
+    early: int = 24
+    """Steps that are spaced logarithmically from 1."""
+    even: int = 41
+    """Steps that are spaced evenly from 0."""
+    late: int = 11
+    """Steps that are spaced evenly from `until` to the end of the run."""
+
+    def __post_init__(self):
+        require_count(self, "early", "even", "late", least=2)
+        if self.until is not None:
+            require_count(self, "until")
+
+    def chosen(self, total: int) -> np.ndarray:
+        until = max(total if self.until is None else self.until, 1)
+        early = np.round(np.geomspace(1, until, self.early))
+        even = np.linspace(0, until, self.even)
+        return np.concatenate([early, even, np.linspace(until, total, self.late)]).astype(int)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """What a training records, and when; loss and divergence are always recorded."""
+
+    probes: Sequence[AbstractProbe] = ()
+    """Measured along training."""
+    at: AbstractSchedule = Every(10)
+    """The steps at which they are measured."""
+    ends: Sequence[AbstractProbe] = ()
+    """Measured at the first and the last step only."""
+
+    def __post_init__(self):
+        for name in ("probes", "ends"):
+            given = getattr(self, name)
+            listed = (given,) if isinstance(given, AbstractProbe | type) else given
+            if not isinstance(listed, Iterable):
+                raise ConfigError(f"{name}: got {given!r}, allowed: a list of probes")
+            for probe in listed:
+                _require_probe(name, probe)
+            object.__setattr__(self, name, tuple(listed))
+        if not isinstance(self.at, AbstractSchedule):
+            raise ConfigError(
+                f"at: got {self.at!r}, allowed: a schedule such as Every(10), Logarithmic(40) or "
+                "AtSteps((0, 100))"
+            )
+
+
+def _require_probe(field: str, probe: object) -> None:
+    if isinstance(probe, type):
+        raise ConfigError(
+            f"{field}: got the class {probe.__name__}, allowed: an instance; write "
+            f"{probe.__name__}()"
+        )
+    if not isinstance(probe, AbstractProbe):
+        raise ConfigError(f"{field}: got {probe!r}, allowed: probes (instances of AbstractProbe)")

@@ -1,33 +1,30 @@
-"""Studies: an experiment with its presets, claims, figures and divergences. The folder
-`studies/` is the registry.
-"""
+"""Studies: an experiment with its presets, claims, figures and divergences."""
 
 import dataclasses
-import importlib
-import pkgutil
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from saccade.core.claim import Claim, Judgement
+from saccade.core.config import describe, typed
 from saccade.core.errors import ConfigError
 from saccade.core.figure import Figure, HeatMap, Line, Panel
-from saccade.core.lab import Lab, Precision, describe, versions
+from saccade.core.identity import versions
+from saccade.core.lab import Lab, Precision
 from saccade.core.record import Arm, Record
-from saccade.core.sweep import Swept, sweepable, swept_in
+from saccade.core.sweep import path_of, sweepable, swept_in, with_sweep
 
 ConfigT = TypeVar("ConfigT")
 
-REGISTRY = "saccade.studies"
-"""The folder of studies, by name: core knows where studies are, not which."""
+_judged: Any = weakref.WeakKeyDictionary()
+"""Record -> the study that judged it last in this process, and its judgements."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Divergence:
-    """One setting in which paper, authors' code and this study differ, and what it does to a
-    claim.
-    """
+    """A setting in which paper, authors' code and this study differ, and its effect on a claim."""
 
     setting: str
     paper: str
@@ -36,9 +33,14 @@ class Divergence:
     effect: str
 
 
+def _no_figures(arms: Mapping[str, Arm], config: Any) -> Sequence[Figure]:
+    del arms, config
+    return ()
+
+
 @dataclasses.dataclass(frozen=True)
 class Study(Generic[ConfigT]):
-    """One experiment, as the experiment section of a paper tells it."""
+    """One experiment, as the experiment section of a paper describes it."""
 
     name: str
     title: str
@@ -47,7 +49,10 @@ class Study(Generic[ConfigT]):
     """quick, paper and, where the authors released code, code."""
     experiment: Callable[[ConfigT, Lab], Mapping[str, Arm]]
     claims: Sequence[Claim]
-    figures: Callable[[Record], Sequence[Figure]]
+    figures: Callable[[Mapping[str, Arm], ConfigT], Sequence[Figure]] = _no_figures
+    """Figures of a record without sweeps."""
+    sweep_figures: Callable[[Mapping[str, Arm], ConfigT], Sequence[Figure]] = _no_figures
+    """Figures of a swept record, beside the maps of its claims."""
     divergences: Sequence[Divergence] = ()
     precision: Precision = "float32"
     """float64 where closed forms are checked to more digits than float32 has."""
@@ -57,15 +62,15 @@ class Study(Generic[ConfigT]):
             raise ConfigError(f"preset: got {preset!r}, allowed: {', '.join(self.presets)}")
         return self.presets[preset]
 
+    def config_of(self, record: Record) -> ConfigT:
+        """The typed config of a record of this study."""
+        return typed(type(next(iter(self.presets.values()))), record.config)
+
     def swept(self, config: ConfigT, sweeps: Mapping[str, Sequence[float]]) -> ConfigT:
-        """The config with some of its floats swept."""
-        floats = sweepable(config)
+        """The config with some of its floats swept, by dotted path or by its last part alone."""
         for name, values in sweeps.items():
-            if name not in floats:
-                raise ConfigError(
-                    f"sweep {name}: no such float in {self.name}, allowed: {', '.join(floats)}"
-                )
-            config = dataclasses.replace(config, **{name: Swept.over(name, values)})  # pyright: ignore[reportArgumentType]
+            path = path_of(name, sweepable(config))
+            config = with_sweep(config, path, values, path.rpartition(".")[2])
         return config
 
     def run(self, config: ConfigT, lab: Lab, preset: str = "custom") -> Record:
@@ -81,38 +86,58 @@ class Study(Generic[ConfigT]):
         record = Record(
             self.name, preset, plain, arms, versions(), lab.device, lab.precision, seconds
         )
-        verdicts = {judgement.claim: judgement.plain() for judgement in self.judge(record)}
-        return dataclasses.replace(record, verdicts=verdicts)
+        return self.with_verdicts(record)
+
+    def with_verdicts(self, record: Record) -> Record:
+        """The record with the verdicts of now, and what a reader without the study needs."""
+        verdicts = {
+            claim.id: judgement.plain()
+            | {
+                name: getattr(claim, name)
+                for name in ("statement", "source", "paper", "prediction", "tolerance")
+            }
+            | {"expected_reason": claim.expected_reason(judgement)}
+            for claim, judgement in zip(self.claims, self.judge(record), strict=True)
+        }
+        new = dataclasses.replace(record, verdicts=verdicts, title=self.title, paper=self.paper)
+        _judged[new] = self, self.judge(record)
+        return new
 
     def drawn(self, record: Record) -> list[Figure]:
         """The study's figures and, if something was swept, a map of every claim over the grid."""
-        figures = list(self.figures(record))
-        if record.sweeps:
-            panels = [
-                panel for judgement in self.judge(record) for panel in _map(record, judgement)
-            ]
-            caption = (
-                "The first quantity of every claim over the sweep, mean over seeds; empty where it"
-                " has no number."
-            )
-            figures += (
-                [Figure(f"{self.name}_claims", "The claims over the sweep", caption, tuple(panels))]
-                if panels
-                else []
-            )
+        config = self.config_of(record)
+        if not record.sweeps:
+            return list(self.figures(record.arms, config))
+        figures = list(self.sweep_figures(record.arms, config))
+        panels = [panel for one in self.judge(record) for panel in _map(record, one)]
+        caption = (
+            "The first quantity of every claim over the sweep, mean over seeds; empty where it has "
+            "no number."
+        )
+        if panels:
+            name = f"{self.name}_claims"
+            figures.append(Figure(name, "The claims over the sweep", caption, tuple(panels)))
         return figures
 
     def judge(self, record: Record) -> list[Judgement]:
+        """The verdicts on a record, from its numbers; the same record is judged once."""
+        by, judgements = _judged.get(record, (None, []))
+        if by is not self:
+            _judged[record] = self, (judgements := self._judge(record))
+        return judgements
+
+    def _judge(self, record: Record) -> list[Judgement]:
         if self.precision == "float64" and record.precision != "float64":
-            told = (
-                f"premise not met: the study checks digits that {record.precision} does not have;"
-                " it needs float64"
+            reason = (
+                "premise not met: the study checks digits that "
+                f"{record.precision} does not have; it needs float64"
             )
             return [
-                Judgement(claim.id, "undetermined", claim.expected, (), told)
+                Judgement(claim.id, "undetermined", claim.expected, (), reason)
                 for claim in self.claims
             ]
-        return [claim.judge(record) for claim in self.claims]
+        config = self.config_of(record)
+        return [claim.judge(record, config) for claim in self.claims]
 
 
 def _map(record: Record, judgement: Judgement) -> list[Panel]:
@@ -120,40 +145,14 @@ def _map(record: Record, judgement: Judgement) -> list[Panel]:
     if not judgement.cells:
         return []
     swept = list(judgement.cells[0][0])
-    values = {tuple(cell[0][name] for name in swept): cell[2][0].value for cell in judgement.cells}
-    quantity, grids = (
-        judgement.findings[0].quantity,
-        [np.asarray(record.sweeps[name], float) for name in swept],
-    )
+    values = {tuple(at[name] for name in swept): found[0].value for at, _, found in judgement.cells}
+    quantity = judgement.findings[0].quantity
+    grids = [np.asarray(record.sweeps[name], float) for name in swept]
     if len(swept) == 1:
         curve = Line(quantity, grids[0], np.asarray([values[(float(x),)] for x in grids[0]]))
-        return [
-            Panel(
-                judgement.claim,
-                swept[0],
-                quantity,
-                (curve,),
-                "log" if grids[0].min() > 0 else "linear",
-            )
-        ]
+        scale = "log" if grids[0].min() > 0 else "linear"
+        return [Panel(judgement.claim, swept[0], quantity, (curve,), scale)]
     others = tuple(float(grid[0]) for grid in grids[2:])
-    table = np.asarray(
-        [[values[(float(x), float(y), *others)] for x in grids[0]] for y in grids[1]]
-    )
-    return [
-        Panel(judgement.claim, swept[0], swept[1], (HeatMap(quantity, grids[0], grids[1], table),))
-    ]
-
-
-def study_names() -> list[str]:
-    """Names of all studies, without importing them."""
-    return sorted(
-        module.name for module in pkgutil.iter_modules(importlib.import_module(REGISTRY).__path__)
-    )
-
-
-def find_study(name: str) -> Study[Any]:
-    """The study of that name: `STUDY` in the file of that name."""
-    if name not in study_names():
-        raise ConfigError(f"study: got {name!r}, allowed: {', '.join(study_names())}")
-    return importlib.import_module(f"{REGISTRY}.{name}").STUDY
+    table = [[values[(float(x), float(y), *others)] for x in grids[0]] for y in grids[1]]
+    cells = HeatMap(quantity, grids[0], grids[1], np.asarray(table))
+    return [Panel(judgement.claim, swept[0], swept[1], (cells,))]

@@ -1,9 +1,9 @@
-"""Values that vary over an ensemble, and the checks that every config field goes through.
+"""Values that vary over an ensemble, and checks of config fields.
 
-A `Swept` stands wherever a float of a config stands (such fields are typed `float`: everything but
-the lab sees one). It travels through the study into the configs of task, model and optimiser;
-`Lab.train` finds it there and makes one member for every value. Arithmetic on it gives another
-`Swept` of the same name, so `variance ** 0.5` can be swept by the variance.
+A `Swept` may take the place of any float of a config (such fields are typed `float`). It travels
+through the study into the configs of task, model and optimiser; `Lab.train` finds it there and
+makes one member for every value. Arithmetic with numbers gives another `Swept` of the same name, so
+that `variance ** 0.5` can be swept by the variance.
 """
 
 import dataclasses
@@ -37,7 +37,10 @@ class Swept:
 
     @staticmethod
     def over(name: str, grid: Iterable[float]) -> "Swept":
-        values = tuple(float(value) for value in grid)
+        try:
+            values = tuple(float(value) for value in grid)
+        except (TypeError, ValueError):
+            raise ConfigError(f"sweep {name}: got {grid!r}, allowed: a list of numbers") from None
         if not values:
             raise ConfigError(f"sweep {name}: got no values, allowed: at least one number")
         if len(set(values)) < len(values):
@@ -49,33 +52,54 @@ class Swept:
     def _map(self, function: Callable[[float], float]) -> "Swept":
         return Swept(self.name, self.grid, tuple(function(value) for value in self.values))
 
+    def _with(self, other: Any, function: Callable[[float, float], float]) -> "Swept":
+        if isinstance(other, Swept):
+            raise ConfigError(
+                f"sweep {self.name}: combined with the sweep {other.name}, allowed: arithmetic of "
+                "one sweep with numbers; compute one of the two within the task or model"
+            )
+        return self._map(lambda value: function(value, other))
+
     def __mul__(self, other: float) -> "Swept":
-        return self._map(lambda value: value * other)
+        return self._with(other, operator.mul)
 
     __rmul__ = __mul__
 
     def __add__(self, other: float) -> "Swept":
-        return self._map(lambda value: value + other)
+        return self._with(other, operator.add)
 
     __radd__ = __add__
 
     def __sub__(self, other: float) -> "Swept":
-        return self._map(lambda value: value - other)
+        return self._with(other, operator.sub)
 
     def __rsub__(self, other: float) -> "Swept":
-        return self._map(lambda value: other - value)
+        return self._with(other, lambda value, other: other - value)
 
     def __truediv__(self, other: float) -> "Swept":
-        return self._map(lambda value: value / other)
+        return self._with(other, operator.truediv)
 
     def __rtruediv__(self, other: float) -> "Swept":
-        return self._map(lambda value: other / value)
+        return self._with(other, lambda value, other: other / value)
 
     def __pow__(self, other: float) -> "Swept":
-        return self._map(lambda value: value**other)
+        return self._with(other, operator.pow)
+
+    def __rpow__(self, other: float) -> "Swept":
+        return self._with(other, lambda value, other: other**value)
 
     def __neg__(self) -> "Swept":
         return self._map(operator.neg)
+
+    def _as_number(self, *_: Any) -> Any:
+        raise ConfigError(
+            f"sweep {self.name}: used as one number, but it stands for {_listed(self.values)}, "
+            "allowed: + - * / ** with numbers; loop over `values`, or refuse the sweep "
+            "(`require_single`)"
+        )
+
+    __float__ = __int__ = __index__ = __bool__ = __abs__ = _as_number
+    __lt__ = __le__ = __gt__ = __ge__ = _as_number
 
 
 def require(owner: Any, field: str, allowed: str, test: Callable[[Any], bool]) -> None:
@@ -113,12 +137,12 @@ def require_count(owner: Any, *fields: str, least: int = 1) -> None:
 
 
 def swept_in(*configs: Any) -> dict[str, Swept]:
-    """The sweeps inside some configs, by name, in order of appearance."""
+    """The sweeps within some configs, by name, in order of appearance."""
     found: dict[str, Swept] = {}
     for config in configs:
         if isinstance(config, Swept):
             _add(found, {config.name: config})
-        elif dataclasses.is_dataclass(config):
+        elif dataclasses.is_dataclass(config) and not isinstance(config, type):
             parts = [getattr(config, field.name) for field in dataclasses.fields(config)]
             _add(found, swept_in(*parts))
         elif isinstance(config, tuple):
@@ -129,7 +153,7 @@ def swept_in(*configs: Any) -> dict[str, Swept]:
 def _add(found: dict[str, Swept], more: Mapping[str, Swept]) -> None:
     for name, swept in more.items():
         if found.setdefault(name, swept).grid != swept.grid:
-            raise ConfigError(f"sweep {name}: got two different grids, allowed: one grid a name")
+            raise ConfigError(f"sweep {name}: got two different grids, allowed: one grid per name")
 
 
 def map_swept(config: T, function: Callable[[Swept], Any]) -> T:
@@ -138,10 +162,10 @@ def map_swept(config: T, function: Callable[[Swept], Any]) -> T:
     """
     if isinstance(config, Swept):
         return function(config)
+    if not swept_in(config):
+        return config
     if type(config) is tuple:
         return tuple(map_swept(part, function) for part in config)  # pyright: ignore[reportReturnType]
-    if not dataclasses.is_dataclass(config) or isinstance(config, type):
-        return config
     copy = object.__new__(type(config))
     for field in dataclasses.fields(config):
         object.__setattr__(copy, field.name, map_swept(getattr(config, field.name), function))
@@ -151,8 +175,8 @@ def map_swept(config: T, function: Callable[[Swept], Any]) -> T:
 def over_sweeps(
     function: Callable[..., Any], *configs: Any, dims: Sequence[str] = ()
 ) -> "xr.DataArray":
-    """What a function of configs gives for every value of every sweep in them; `dims` name what
-    it gives itself.
+    """The results of a function of configs for every value of every sweep in them; `dims` name
+    the dims of one result.
     """
     import xarray as xr
 
@@ -176,19 +200,27 @@ def over_sweeps(
 
 
 def with_sweep(config: T, path: str, values: Iterable[float], name: str | None = None) -> T:
-    """The config with the float at a dotted path swept over some values, under that path or
-    another name.
-    """
+    """The config with the float at a dotted path swept, under that path or another name."""
+    return replaced(config, path_of(path, sweepable(config)), Swept.over(name or path, values))
+
+
+def replaced(config: T, path: str, value: Any) -> T:
+    """The config with the field at a dotted path replaced."""
     head, _, rest = path.partition(".")
-    floats = sweepable(config)
-    if path not in floats:
-        raise ConfigError(f"sweep {path}: no such float, allowed: {', '.join(floats) or 'none'}")
-    inner = (
-        with_sweep(getattr(config, head), rest, values, name or path)
-        if rest
-        else Swept.over(name or path, values)
-    )
+    inner = replaced(getattr(config, head), rest, value) if rest else value
     return dataclasses.replace(config, **{head: inner})  # pyright: ignore[reportArgumentType]
+
+
+def path_of(name: str, paths: Sequence[str]) -> str:
+    """The one dotted path that a name stands for: the path itself, or its last part."""
+    found = [path for path in paths if path == name or path.rpartition(".")[2] == name]
+    if name in found:
+        return name
+    if len(found) > 1:
+        raise ConfigError(f"sweep {name}: stands for {', '.join(found)}; give the whole path")
+    if not found:
+        raise ConfigError(f"sweep {name}: no such float, allowed: {', '.join(paths) or 'none'}")
+    return found[0]
 
 
 def sweepable(config: Any) -> list[str]:
@@ -201,15 +233,6 @@ def sweepable(config: Any) -> list[str]:
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             paths += [f"{field.name}.{inner}" for inner in sweepable(value)]
     return paths
-
-
-def with_overrides(config: T, overrides: Mapping[str, Any]) -> T:
-    """`dataclasses.replace` that says what is allowed when a field does not exist."""
-    known = [field.name for field in dataclasses.fields(config)]  # pyright: ignore[reportArgumentType]
-    for name in overrides:
-        if name not in known:
-            raise ConfigError(f"{name}: no such field, allowed: {', '.join(known)}")
-    return dataclasses.replace(config, **overrides)  # pyright: ignore[reportArgumentType]
 
 
 def _listed(values: Iterable[float]) -> str:

@@ -1,6 +1,4 @@
-"""Reading trajectories: values at a step, and the step at which something first happens,
-whatever else was swept.
-"""
+"""Reading trajectories: values at a step, and the step at which a condition first holds."""
 
 from typing import Any, TypeVar
 
@@ -11,11 +9,9 @@ DataT = TypeVar("DataT", xr.DataArray, xr.Dataset)
 
 
 def at_place(values: DataT, place: Any) -> DataT:
-    """Values at a place along `step` (one for all, or one a member), without the coordinates of
-    `step`.
+    """Values at a place along `step` (one for all, or one per member), without its coordinates.
 
-    They are dropped because they may differ between members, and arithmetic would then refuse or
-    drop members.
+    Coordinates may differ between members; arithmetic would then refuse or drop members.
     """
     return values.isel(step=place).drop_vars(("step", "time"), errors="ignore")
 
@@ -25,7 +21,7 @@ def at_start(values: DataT) -> DataT:
 
 
 def fall(values: xr.DataArray) -> xr.DataArray:
-    """The last value as a share of the first."""
+    """The last value divided by the first."""
     return at_place(values, -1) / at_start(values)
 
 
@@ -36,10 +32,8 @@ def first_step(condition: xr.DataArray, never: float = np.nan) -> xr.DataArray:
 
 
 def half_rise(values: xr.DataArray) -> xr.DataArray:
-    """The step at which a quantity has gone half of its way from its first value to its last,
-    between recorded steps by a line.
-
-    NaN for a member that ends where it began, or below.
+    """The step at which a quantity is halfway between its first and its last value, interpolated
+    linearly between recorded steps. NaN for a member that does not rise.
     """
     way = values - at_start(values)
     whole = at_place(way, -1)

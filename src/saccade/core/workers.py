@@ -1,5 +1,5 @@
-"""Work that runs in several processes at once: one process compiles on one core only, and
-compiling is most of a quick run.
+"""Work in several processes at once: one process compiles on one core only, and compiling takes
+most of a quick run.
 """
 
 import concurrent.futures
@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from saccade.core.lab import Progress
+from saccade.core.progress import Progress
 
 _progress: Any = None
 _stop: Any = None
@@ -23,11 +23,11 @@ def run_in_processes(
     processes: int,
     progress: Callable[[Progress], None],
 ) -> Iterator[tuple[int, Any]]:
-    """Call a function on every row of arguments, some at once; gives (place, result) as they end.
+    """Call a function on every row of arguments, several at once; give (place, result) as they end.
 
-    What the function reports through `report` is passed on to `progress`. Ctrl-C reaches this
-    process alone: the others learn of it through `asked_to_stop`, end with whole states, and the
-    interrupt goes on to the caller. A second one ends them at once.
+    Progress that the function passes to `report` arrives at `progress`. Ctrl-C reaches this process
+    alone: the workers see it through `asked_to_stop` and end with whole states, and the interrupt
+    goes on to the caller. A second Ctrl-C ends them at once.
     """
     context = multiprocessing.get_context("spawn")  # a forked JAX hangs
     reports, stop = context.Queue(), context.Event()
@@ -48,7 +48,7 @@ def run_in_processes(
                 process.kill()
         raise
     pool.shutdown()
-    _pass_on(reports, progress)  # what the workers sent last may have been on its way
+    _pass_on(reports, progress)  # the last reports may have been on their way
 
 
 def _pass_on(reports: Any, progress: Callable[[Progress], None]) -> None:
@@ -60,25 +60,25 @@ def _pass_on(reports: Any, progress: Callable[[Progress], None]) -> None:
 
 
 def _begin(reports: Any, stop: Any) -> None:
-    """First thing in a worker."""
+    """Runs first in a worker."""
     global _progress, _stop, _parent
     _progress, _stop, _parent = reports, stop, os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def report(progress: Progress) -> None:
-    """Tell the process that waits how far a training is."""
+    """Report to the waiting process how far a training is."""
     _progress.put(progress)
 
 
 def asked_to_stop() -> bool:
-    """Whether the process that waits wants this one to stop, or is gone."""
+    """Whether the waiting process wants this one to stop, or is gone."""
     return _stop.is_set() or os.getppid() != _parent
 
 
 def sensible_number() -> int:
-    """How many processes to use: one on an accelerator, which they would have to share, and else
-    one a core, up to four.
+    """How many processes to use: one on an accelerator, which they would share; else one per core,
+    up to four.
     """
     import jax
 

@@ -1,0 +1,252 @@
+"""What is checked before the first step: a mistake costs a sentence, not a training.
+
+Types and names are checked at once. Shapes are checked while the programs are traced, which is
+before anything is compiled.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saccade.core.batches import AbstractBatches, Fresh, FullBatch, Minibatch
+from saccade.core.errors import ConfigError, SaccadeError
+from saccade.core.interfaces import (
+    AbstractBatch,
+    AbstractModelConfig,
+    AbstractProbe,
+    AbstractTask,
+    Moment,
+    Variable,
+)
+from saccade.core.optimiser import AbstractStepper, GradientFlow
+from saccade.core.schedule import Recording
+from saccade.core.sweep import Swept
+
+ALWAYS = {
+    "loss": Variable((), "training loss (including the model's penalty)"),
+    "diverged_at": Variable((), "step at which the loss stopped being finite, or -1", "step"),
+}
+"""Variables that every training records, probes or not."""
+OUTER_DIMS = ("seed", "step", "time")
+"""Names of the record's own axes: no variable or dim of a probe, and no sweep, may have them."""
+
+_KINDS: Mapping[str, tuple[Any, str]] = {
+    "task": (AbstractTask, "a task such as TopicSentences()"),
+    "model": (AbstractModelConfig, "a model config such as AttentionClassifierConfig()"),
+    "optimiser": (
+        (AbstractStepper, GradientFlow),
+        "an optimiser such as GradientDescent(0.1) or Adam(1e-3)",
+    ),
+    "record": (Recording, "a Recording such as Recording((Accuracy(),), Every(10))"),
+    "batches": ((FullBatch, Minibatch, Fresh), "FullBatch(), Minibatch(64) or Fresh(64)"),
+}
+
+
+def require_kinds(**given: Any) -> None:
+    """Refuse arguments of `Lab.train` that are not of their kind."""
+    for name, value in given.items():
+        kind, allowed = _KINDS[name]
+        if isinstance(value, type) and issubclass(value, kind):
+            raise ConfigError(
+                f"{name}: got the class {value.__name__}, allowed: an instance; write "
+                f"{value.__name__}(...)"
+            )
+        if not isinstance(value, kind):
+            raise ConfigError(f"{name}: got {_shown(value)}, allowed: {allowed}")
+
+
+def require_batches(batches: AbstractBatches, task: AbstractTask) -> None:
+    if not isinstance(batches, Minibatch):
+        return
+    with naming(f"task {type(task).__name__}", "be drawn in minibatches", task):
+        examples = task.train_size
+    if batches.size > examples:
+        raise ConfigError(
+            f"batches: got Minibatch({batches.size}), allowed: at most the {examples} training "
+            "examples"
+        )
+
+
+def require_examples(task: AbstractTask, batch: Any, size: int) -> None:
+    """Refuse drawn examples that are no batch, or not as many as were asked for."""
+    title = f"task {type(task).__name__}"
+    if not isinstance(batch, AbstractBatch):
+        raise ConfigError(f"{title}: drew a {type(batch).__name__}, allowed: an AbstractBatch")
+    sizes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(batch)}
+    if sizes != {(size,)}:
+        found = ", ".join(str(one[0]) if one else "none" for one in sorted(sizes))
+        raise ConfigError(f"{title}: drew arrays of {found} examples, allowed: {size}, first")
+
+
+def require_number(name: str, value: Any) -> None:
+    """Refuse what is not one real number, while tracing."""
+    if jnp.shape(value) != ():
+        raise ConfigError(
+            f"{name}: got an array of shape {jnp.shape(value)}, allowed: one number per batch; "
+            "take its mean or sum"
+        )
+    if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
+        kind = jnp.result_type(value)
+        raise ConfigError(f"{name}: got a number of type {kind}, allowed: a real number (float)")
+
+
+def require_probes(record: Recording, task: Any, sweeps: Mapping[str, Swept]) -> None:
+    """Refuse variables and dims whose names are taken, and coordinates that contradict."""
+    for name in sweeps:
+        if name in (*OUTER_DIMS, *ALWAYS):
+            raise ConfigError(f"sweep {name}: the record needs this name; sweep it under another")
+    for probes in (record.probes, record.ends):
+        variables = _require_names(probes, sweeps)
+        known: dict[str, Any] = {}
+        for probe in probes:
+            for name, (dim, values) in _coordinates(probe, task).items():
+                title = f"probe {_name(probe)}: coordinate {name!r}"
+                if name in (*OUTER_DIMS, *ALWAYS, *sweeps, *variables):
+                    raise ConfigError(f"{title} has the name of an axis or variable; rename it")
+                if known.setdefault(name, (dim, values)) != (dim, values):
+                    raise ConfigError(
+                        f"{title} differs from that of another probe, allowed: the same values for "
+                        "both; rename one of the two"
+                    )
+
+
+def _require_names(
+    probes: Sequence[AbstractProbe], sweeps: Mapping[str, Swept]
+) -> dict[str, AbstractProbe]:
+    """Whose variable is which, if no name is taken twice."""
+    owners: dict[str, AbstractProbe] = {}
+    dims = {dim for probe in probes for one in _variables(probe).values() for dim in one.dims}
+    for probe in probes:
+        for name, variable in probe.variables.items():
+            title = f"probe {_name(probe)}: variable {name!r}"
+            if name in ALWAYS:
+                raise ConfigError(f"{title} is reserved (every training records it); rename it")
+            if name in OUTER_DIMS or name in sweeps or name in dims:
+                raise ConfigError(f"{title} has the name of an axis of the record; rename it")
+            if name in owners:
+                other = _name(owners[name])
+                raise ConfigError(f"{title} is also measured by {other}; give one of the two")
+            owners[name] = probe
+            for dim in variable.dims:
+                if dim in OUTER_DIMS or dim in ALWAYS:
+                    raise ConfigError(
+                        f"{title} has the dim {dim!r}, which the record adds itself; remove or "
+                        "rename it"
+                    )
+                if dim in sweeps:
+                    raise ConfigError(
+                        f"{title} has the dim {dim!r}, which is swept; rename the dim, or sweep "
+                        "under another name (Swept.over)"
+                    )
+            if len(set(variable.dims)) < len(variable.dims):
+                raise ConfigError(f"{title} has a dim twice, {variable.dims}; rename one of them")
+    return owners
+
+
+def _variables(probe: AbstractProbe) -> Mapping[str, Variable]:
+    declared = getattr(probe, "variables", None)
+    if isinstance(declared, Mapping) and all(
+        isinstance(name, str) and isinstance(one, Variable) and not isinstance(one.dims, str)
+        for name, one in declared.items()
+    ):
+        return declared
+    raise ConfigError(
+        f"probe {_name(probe)}: got variables {_shown(declared)}, allowed: a dict such as "
+        '{"norm": Variable(("word",), "norm of the embedding")}'
+    )
+
+
+def _coordinates(probe: AbstractProbe, task: Any) -> dict[str, tuple[str, list[Any]]]:
+    with naming(f"probe {_name(probe)}", f"be used with {type(task).__name__}", task):
+        found = probe.coordinates(task).items()
+        plain = {name: (dim, np.asarray(values).tolist()) for name, (dim, values) in found}
+    for name, (dim, _) in plain.items():
+        if not isinstance(dim, str):
+            raise ConfigError(
+                f"probe {_name(probe)}: coordinate {name!r} has dims {dim!r}, allowed: one dim"
+            )
+    return plain
+
+
+def checked(probe: AbstractProbe, moment: Moment, task: Any) -> dict[str, Any]:
+    """What a probe measures; refused while tracing if it is not what the probe declares."""
+    title = f"probe {_name(probe)}"
+    parts = (moment.task, moment.model, moment.train)
+    kinds = " and ".join(type(part).__name__ for part in parts[:2])
+    with naming(title, f"be used with {kinds}", *parts):
+        measured = probe(moment)
+    declared = probe.variables
+    if not isinstance(measured, dict):
+        raise ConfigError(f"{title}: gave {_shown(measured)}, allowed: a dict of arrays")
+    missing, extra = set(declared) - set(measured), set(measured) - set(declared)
+    if missing or extra:
+        what = f"does not measure {sorted(missing)}" if missing else f"measures {sorted(extra)}"
+        raise ConfigError(
+            f"{title}: {what}, allowed: what it declares, {sorted(declared)}; change `variables` "
+            "or the dict"
+        )
+    sizes = [
+        (f"coordinate {name!r}", dim, len(values))
+        for name, (dim, values) in _coordinates(probe, task).items()
+    ]
+    for name, variable in declared.items():
+        if not isinstance(measured[name], jax.Array | np.ndarray | np.generic | float | int):
+            got = _shown(measured[name])
+            raise ConfigError(f"{title}: variable {name!r} is {got}, allowed: an array")
+        shape = jnp.shape(measured[name])
+        if len(shape) != len(variable.dims):
+            raise ConfigError(
+                f"{title}: variable {name!r} has shape {shape}, allowed: its dims, "
+                f"{variable.dims}; change the dims or the array"
+            )
+        along = zip(variable.dims, shape, strict=True)
+        sizes += [(f"variable {name!r}", dim, size) for dim, size in along]
+    lengths = moment.once(_lengths)
+    for what, dim, size in sizes:
+        if lengths.setdefault(dim, size) != size:
+            raise ConfigError(
+                f"{title}: {what} has {size} along {dim!r}, allowed: {lengths[dim]}, as the "
+                "coordinate or another variable has; rename the dim or change the array"
+            )
+    return measured
+
+
+def _lengths(moment: Moment) -> dict[str, int]:
+    """Of all dims of a moment that are known so far, whatever probe has them."""
+    del moment
+    return {}
+
+
+@contextlib.contextmanager
+def naming(title: str, what: str, *parts: Any) -> Iterator[None]:
+    """Turn an exception of user code while tracing into one sentence; the cause stays attached."""
+    try:
+        yield
+    except SaccadeError:
+        raise
+    except AttributeError as error:
+        if any(error.obj is part for part in parts):
+            lacks = f"it needs {error.name!r}, which {type(error.obj).__name__} does not have"
+            raise ConfigError(f"{title}: cannot {what}: {lacks}") from error
+        raise ConfigError(f"{title}: cannot {what}: {_first_line(error)}") from error
+    except Exception as error:
+        raise ConfigError(f"{title}: cannot {what}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    line = next(iter(str(error).strip().splitlines()), "")
+    line = f"{line[:147]}..." if len(line) > 150 else line
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def _name(probe: AbstractProbe) -> str:
+    return type(probe).__name__
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 and "\n" not in text else f"a {type(value).__name__}"

@@ -1,0 +1,60 @@
+"""Members of an ensemble: their seeds, keys and starts, and the state that they carry."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, Int, PyTree
+
+PURPOSES = ("init", "data", "order", "evaluation", "label")
+"""Each has its own key, so that changing one never moves another."""
+
+NOT_DIVERGED = -1
+
+
+def purpose_key(seed: Any, purpose: str) -> Array:
+    """The key that a seed has for one purpose."""
+    return jax.random.fold_in(jax.random.key(seed), PURPOSES.index(purpose))
+
+
+def initial_model(task: Any, model: Any, seed: Any) -> Any:
+    """The model with which the member of that seed starts."""
+    return model.build(task, purpose_key(seed, "init"))
+
+
+def training_set(task: Any, seed: Any) -> Any:
+    """The examples on which the member of that seed trains."""
+    return task.sample(purpose_key(seed, "data"), task.train_size)
+
+
+class Members(eqx.Module):
+    """Who is trained: a seed and an index into each sweep, for every member."""
+
+    seed: Int[Array, " member"]
+    choice: dict[str, Int[Array, " member"]]
+    start: PyTree = None
+    """None, or the numbers of the models with which the members start instead of those that
+    their seeds draw.
+    """
+    values: tuple[Float[Array, " member"], ...] = ()
+    """What the swept fields of task, model and optimiser get, in the order of these fields;
+    filled in by the engine.
+    """
+
+
+class Carry(eqx.Module):
+    """What changes from step to step, for every member."""
+
+    learned: PyTree
+    """The trained arrays of the model."""
+    still: PyTree
+    """The arrays that are part of the model but never move."""
+    optimiser_state: PyTree
+    order: Int[Array, " example"] | None
+    """Order of the examples in this epoch (minibatches only)."""
+    diverged: Int[Array, ""]
+    """Step at which the loss stopped being finite, or -1."""
+    unit: Float[Array, ""]
+    """What this member's steps are multiplied by: 1, or 1 / curvature at its start (see
+    `AbstractStepper.curvature`).
+    """

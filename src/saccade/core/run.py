@@ -1,0 +1,275 @@
+"""One training, from its start or from a saved state: progress, states on disk, interrupts."""
+
+import dataclasses
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from saccade.core.engine import PIECES, Engine
+from saccade.core.errors import FileError, InterruptedTrainingError
+from saccade.core.members import NOT_DIVERGED
+from saccade.core.optimiser import GradientFlow
+from saccade.core.progress import FROM_CACHE, Progress
+from saccade.core.storage import locked, read_state, write_state
+
+NOT_KEPT = "not kept: the program calls Python, so its identity is not known"
+
+
+@dataclasses.dataclass
+class Run:
+    """A training that is under way."""
+
+    engine: Engine
+    steps: int
+    recorded: np.ndarray
+    name: str
+    digest: str | None
+    """Content address; None for a training that cannot be kept."""
+    folder: Path
+    progress: Callable[[Progress], None] | None
+    asked_to_stop: Callable[[], bool] | None
+    state_interval: float
+    fresh: bool
+    begun: float = dataclasses.field(default_factory=time.monotonic)
+
+    @property
+    def file(self) -> Path:
+        return self.folder / f"{(self.digest or 'none')[:24]}.training"
+
+    def is_finished(self) -> bool:
+        """Whether the result is in the cache and would be used."""
+        return bool(not self.fresh and self._saved()[0].get("finished"))
+
+    def result(self) -> tuple[dict[str, np.ndarray], float]:
+        """What the training left, and the seconds that it took; from the cache if it is there."""
+        lock = locked(self.file.with_suffix(".lock"), self._say_waiting)
+        with lock if self.digest else nullcontext():
+            header, arrays = self._saved()
+            if header.get("finished") and not self.fresh:
+                self._say(self.steps, finished=True, note=FROM_CACHE)
+                return arrays, header["seconds"]
+            if self.fresh and header.get("finished"):
+                header, arrays = {}, {}
+            return self._trained(header, arrays)
+
+    def _saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        if self.digest is None or not self.file.exists():
+            return {}, {}
+        header, arrays = read_state(self.file)
+        if header.get("digest") != self.digest:
+            raise FileError(f"{self.file}: belongs to another training; move it and run again")
+        return header, arrays
+
+    def _trained(
+        self, header: dict[str, Any], saved: dict[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], float]:
+        engine = self.engine
+        measured = Measured(engine, saved)
+        carry, step = engine.start() if not header else None, int(header.get("step", 0))
+        if header:
+            carry = engine.put(fitted(engine.shapes, saved, self.file))
+        begun = last_state = time.monotonic()
+        writing = 0.0
+        before = float(header.get("seconds", 0.0))
+        first_step, compiled = None, begun
+        targets = deque(int(target) for target in self.recorded if target > step or not header)
+        length = 1
+
+        def state(finished: bool) -> dict[str, np.ndarray]:
+            nonlocal last_state, writing
+            started = time.monotonic()
+            # A finished training no longer needs the optimiser, which has most of the numbers.
+            kept: Any = (carry.learned, carry.still) if finished else carry
+            arrays = measured.arrays() | leaves(kept)
+            if self.digest is not None:
+                seconds = before + started - begun
+                header = {"digest": self.digest, "step": step, "finished": finished}
+                write_state(self.file, header | {"seconds": seconds}, arrays)
+            last_state = time.monotonic()
+            writing = last_state - started
+            return arrays
+
+        with polite_interrupt() as stop:
+            if not header and engine.record.ends:
+                measured.add("snapshots", engine.snapshot(carry))
+            while targets:
+                started = time.monotonic()
+                counts, recorded = self._pieces(step, targets, length)
+                carry, rows = engine.advance(carry, step, counts, recorded)
+                measured.add_rows("probes", rows, sum(recorded))
+                step += sum(counts)
+                now = time.monotonic()
+                length = _next_length(length, now - started)
+                if first_step is None:
+                    # The first dispatch compiles: it says nothing about the rest.
+                    first_step, compiled = step, now
+                left = _left(now - compiled, step - first_step, self.steps - step)
+                self._say(step, measured=measured, seconds_left=left)
+                if self.asked_to_stop is not None and self.asked_to_stop():
+                    stop.set()
+                if targets and stop.is_set():
+                    state(finished=False)
+                    again = "goes on from there" if self.digest else "starts again"
+                    raise InterruptedTrainingError(
+                        f"stopped {self.name} at step {step} of {self.steps}; "
+                        f"the same command {again}"
+                    )
+                # Large states take long to write.
+                if targets and now - last_state > self.state_interval + 20 * writing:
+                    state(finished=False)
+            if self.steps > 0 and engine.record.ends:
+                measured.add("snapshots", engine.snapshot(carry))
+        arrays = state(finished=True)
+        note = "" if self.digest else NOT_KEPT
+        self._say(self.steps, measured=measured, finished=True, note=note)
+        if stop.is_set():
+            raise InterruptedTrainingError(
+                f"stopped after {self.name}, which is finished; the same command goes on from there"
+            )
+        return arrays, before + time.monotonic() - begun
+
+    def _pieces(self, step: int, targets: deque[int], length: int) -> tuple[list[int], list[bool]]:
+        """The pieces of one dispatch, of about `length` steps together; removes the targets that
+        they reach.
+
+        Where pieces end changes no number of a stepper. It would change the flow's, so its pieces
+        end at targets only.
+        """
+        flow = isinstance(self.engine.optimiser, GradientFlow)
+        counts: list[int] = []
+        recorded: list[bool] = []
+        room = length
+        while targets and len(counts) < PIECES and (room > 0 or not counts):
+            gap = targets[0] - step
+            reached = flow or gap <= room
+            counts.append(gap if reached else room)
+            recorded.append(reached)
+            step, room = step + counts[-1], room - counts[-1]
+            if reached:
+                targets.popleft()
+        return counts, recorded
+
+    def _say(
+        self,
+        step: int,
+        *,
+        measured: "Measured | None" = None,
+        seconds_left: float | None = None,
+        finished: bool = False,
+        note: str = "",
+    ) -> None:
+        if self.progress is None:
+            return
+        loss, diverged = (float("nan"), 0) if measured is None else measured.latest()
+        seconds = time.monotonic() - self.begun
+        members = self.engine.count
+        self.progress(
+            Progress(
+                self.name,
+                step,
+                self.steps,
+                loss,
+                diverged,
+                members,
+                seconds_left,
+                finished,
+                note,
+                seconds,
+            )
+        )
+
+    def _say_waiting(self) -> None:
+        self._say(0, note="another process is training this; waiting for it")
+
+
+class Measured:
+    """The probes' results so far, on the host: for each variable one row per recorded step."""
+
+    def __init__(self, engine: Engine, saved: Mapping[str, np.ndarray]):
+        self._engine = engine
+        self._rows: dict[str, list[np.ndarray]] = {
+            key: list(rows)
+            for key, rows in saved.items()
+            if key.startswith(("probes:", "snapshots:"))
+        }
+
+    def add(self, which: str, results: dict[str, Any]) -> None:
+        for name, value in self._engine.fetch(results).items():
+            self._rows.setdefault(f"{which}:{name}", []).append(value)
+
+    def add_rows(self, which: str, rows: dict[str, Any], filled: int) -> None:
+        """Add the filled slots of one dispatch."""
+        for name, value in self._engine.fetch(rows).items():
+            slots = (value[:, slot] for slot in range(filled))
+            self._rows.setdefault(f"{which}:{name}", []).extend(slots)
+
+    def latest(self) -> tuple[float, int]:
+        """Mean loss of the members that are still going, and how many are not."""
+        diverged = self._rows["probes:diverged_at"][-1] != NOT_DIVERGED
+        losses = self._rows["probes:loss"][-1][~diverged]
+        return float(losses.mean()) if losses.size else float("nan"), int(diverged.sum())
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {key: np.stack(rows) for key, rows in self._rows.items()}
+
+
+def _left(seconds: float, done: int, remaining: int) -> float | None:
+    return seconds / done * remaining if done else None
+
+
+def _next_length(length: int, seconds: float) -> int:
+    """Twice or half as many steps, until a dispatch takes about a quarter of a second."""
+    if seconds < 0.15:
+        return length * 2
+    return max(length // 2, 1) if seconds > 0.6 else length
+
+
+def leaves(carry: Any) -> dict[str, np.ndarray]:
+    return {f"carry:{at}": np.asarray(leaf) for at, leaf in enumerate(jax.tree.leaves(carry))}
+
+
+def fitted(
+    tree: Any, saved: Mapping[str, np.ndarray], origin: Path | str = "a finished training"
+) -> Any:
+    """The tree of shapes with the saved arrays in their places."""
+    shapes, structure = jax.tree.flatten(tree)
+    found = [saved.get(f"carry:{place}") for place in range(len(shapes))]
+    for shape, leaf in zip(shapes, found, strict=True):
+        if leaf is None or leaf.shape != shape.shape or leaf.dtype != shape.dtype:
+            raise FileError(
+                f"{origin}: the saved state does not fit its own config; delete it and run again"
+            )
+    return jax.tree.unflatten(structure, found)
+
+
+@contextmanager
+def polite_interrupt() -> Iterator[threading.Event]:
+    """Ctrl-C sets a flag, so that training ends with a whole state; a second Ctrl-C ends it at
+    once.
+
+    A process that ignores Ctrl-C (a worker, or one under nohup) goes on ignoring it.
+    """
+    stop = threading.Event()
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or previous is signal.SIG_IGN:
+        yield stop
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        del number, frame
+        stop.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, previous)
