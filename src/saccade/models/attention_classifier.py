@@ -1,25 +1,27 @@
 """The bag-of-words attention classifier of Lu, Mao & Nayak (2021), with its heads and ablations.
 
-Word w has an embedding v_w and a score s_w; a sentence is the mean of its words' embeddings,
-weighted by the softmax of their scores; a head classifies it. With a fixed query of norm 1 the
-score itself is the trained parameter; with a trained query it is q . k_w. (The paper rescales
-embeddings by ||q|| and prints the step eta = tau ||q||; the algebra gives tau ||q||^2 for both
-updates. At ||q|| = 1 they agree, and nothing here depends on it.)
+Word w has an embedding v_w and a score s_w. A sentence is the mean of its words' embeddings,
+weighted by the softmax of their scores, and a head classifies it. With a fixed query of norm 1 the
+score itself is the trained parameter; otherwise it is q . k_w. (The paper rescales embeddings by
+||q|| and prints the step eta = tau ||q||; the algebra gives tau ||q||^2 for both updates. At
+||q|| = 1 they agree.)
 """
 
 import dataclasses
-import functools
-from typing import Any, Literal
+import math
+from typing import Literal, Self, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from saccade.core.errors import ConfigError
-from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Batch, Output
+from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Batch, HasVocabulary, Output
 from saccade.core.sweep import require, require_count, require_positive
 from saccade.models.bag_attention import attend, indexed
+from saccade.models.freezing import without
 from saccade.models.heads import (
     AbstractHead,
     gaussian_head,
@@ -28,21 +30,21 @@ from saccade.models.heads import (
     two_layer_head,
 )
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName
+from saccade.tasks.topic_sentences import HasLabelledWords, TopicSentences
 
 Head = Literal["FC", "TC", "TL"]
 Query = Literal["unit", "fixed", "trained"]
 FixedHead = Literal["orthonormal", "gaussian"]
+Items = Int[Array | np.ndarray, " item"]
 
 
 class AttentionClassifier(AbstractModel):
-    """Scores, embeddings and a head. Arrays are stored word-last: projections of the table are
-    then fast.
-    """
+    """Scores, embeddings and a head. Words are the last axis of a table, for fast projections."""
 
     embeddings: Float[Array, "dimension word"]
     head: AbstractHead
     frozen: tuple[str, ...] = eqx.field(static=True)
-    """Names of the parts that do not learn."""
+    """Names of the parts that are not trained."""
     score_table: Float[Array, " word"] | None = None
     """Trained scores: the query is fixed and has norm 1."""
     keys: Float[Array, "key_dimension word"] | None = None
@@ -54,7 +56,7 @@ class AttentionClassifier(AbstractModel):
         """Logarithms of the words' weights: with softmax q . k_w."""
         if self.score_table is not None:
             return self.score_table
-        return self._scores(self.query, self.keys)  # pyright: ignore[reportArgumentType] (one of the two is always there)
+        return self._scores(self.query, self.keys)  # pyright: ignore[reportArgumentType] (both set)
 
     def _scores(
         self, query: Float[Array, " key_dimension"], keys: Float[Array, "key_dimension word"]
@@ -67,19 +69,20 @@ class AttentionClassifier(AbstractModel):
 
     @property
     def rescaled_embeddings(self) -> Float[Array, "dimension word"]:
-        """v_w = ||q|| nu_w, the embedding that the theory speaks of."""
+        """v_w = ||q|| nu_w, the embedding of the theory."""
         return self.embeddings if self.query is None else self.query_norm * self.embeddings
 
-    def scores_of(self, items: Any) -> Float[Array, " item"]:
+    def scores_of(self, items: Items) -> Float[Array, " item"]:
+        """Scores of some words."""
         return self.scores[items]
 
-    def embeddings_of(self, items: Any) -> Float[Array, "dimension item"]:
+    def embeddings_of(self, items: Items) -> Float[Array, "dimension item"]:
         """Rescaled embeddings of some words."""
         return self.rescaled_embeddings[:, items]
 
     def score_velocity(self, gradient: "AttentionClassifier") -> Float[Array, " word"]:
-        """ds/dt of every word under the flow, from the gradient of the loss; keys count as
-        trained, frozen or not.
+        """ds/dt of every word under the flow, from the gradient of the loss; frozen keys count as
+        trained.
         """
         if self.score_table is not None:
             return -gradient.score_table  # pyright: ignore[reportOptionalOperand]
@@ -88,8 +91,8 @@ class AttentionClassifier(AbstractModel):
         return -change
 
     def embedding_velocity(self, gradient: "AttentionClassifier") -> Float[Array, "dimension word"]:
-        """dv/dt of every word's rescaled embedding under the flow; embeddings count as trained,
-        frozen or not.
+        """dv/dt of every word's rescaled embedding under the flow; frozen embeddings count as
+        trained.
         """
         velocity = -self.query_norm * gradient.embeddings
         if self.query is None or "query" in self.frozen:
@@ -98,7 +101,7 @@ class AttentionClassifier(AbstractModel):
         return velocity + stretch * self.embeddings
 
     def items(self, batch: Batch) -> Int[Array, "sentence position"]:
-        """What is attended to at each place of a sentence: here, the word."""
+        """The attended item at each position of a sentence: the word."""
         return batch.words
 
     def __call__(self, batch: Batch) -> Output:
@@ -113,7 +116,7 @@ class AttentionClassifier(AbstractModel):
 @dataclasses.dataclass(frozen=True)
 class AttentionClassifierConfig(AbstractModelConfig):
     """Attn-FC, Attn-TC or Attn-TL, with optional frozen keys (KF), frozen embeddings (EF) or a
-    trained query.
+    trained query. Scores and keys are initially zero.
     """
 
     head: Head = "FC"
@@ -121,100 +124,80 @@ class AttentionClassifierConfig(AbstractModelConfig):
     dimension: int = 15
     """Dimension of the embeddings."""
     embedding_std: float = 1e-3
-    """Standard deviation of the embeddings at the start (the paper gives the variance, 1e-6)."""
+    """Initial standard deviation of the embeddings (the paper gives the variance, 1e-6)."""
     hidden_size: int = 10
     """Width of the hidden layer of TL."""
     keys_frozen: bool = False
-    """KF: scores stay where they start."""
+    """KF: scores keep their initial values."""
     embeddings_frozen: bool = False
-    """EF: embeddings stay where they start."""
+    """EF: embeddings keep their initial values."""
     query: Query = "unit"
-    """unit: a fixed query of norm 1, scores trained directly; fixed or trained: keys trained,
-    query drawn at random.
+    """unit: a fixed query of norm 1, scores trained directly; fixed or trained: keys trained, query
+    drawn at random.
     """
     query_std: float = 1.0
-    """Standard deviation of the query's entries at the start, unless it is a unit."""
+    """Initial standard deviation of the entries of a fixed or trained query."""
     key_dimension: int = 10
-    """Dimension of query and keys, unless the query is a unit."""
+    """Dimension of keys and of a fixed or trained query."""
     fixed_head: FixedHead = "orthonormal"
     """Columns of FC: orthonormal as in the paper, or Gaussian with a unit diagonal as in the
     authors' code.
     """
     kernel: KernelName = "softmax"
-    """softmax, or gaussian (not normalised), which needs keys: a query that is fixed or trained."""
+    """softmax, or gaussian (not normalised), which needs keys: a fixed or trained query."""
 
     def __post_init__(self):
-        require(self, "kernel", ", ".join(KERNELS), lambda value: value in KERNELS)
+        kinds = {"head": Head, "query": Query, "fixed_head": FixedHead, "kernel": KernelName}
+        for field, kind in kinds.items():
+            known = get_args(kind)
+            require(self, field, ", ".join(known), lambda value, known=known: value in known)
         if self.kernel == "gaussian" and self.query == "unit":
             raise ConfigError(
                 "kernel: got gaussian with a unit query, allowed: a fixed or a trained query, which"
                 " has keys"
             )
-        require(self, "head", "FC, TC, TL", lambda value: value in ("FC", "TC", "TL"))
-        require(
-            self,
-            "query",
-            "unit, fixed, trained",
-            lambda value: value in ("unit", "fixed", "trained"),
-        )
-        require(
-            self,
-            "fixed_head",
-            "orthonormal, gaussian",
-            lambda value: value in ("orthonormal", "gaussian"),
-        )
         require_count(self, "dimension", "hidden_size", "key_dimension")
         require_positive(self, "query_std")
-        require(
-            self,
-            "embedding_std",
-            "a finite number, at least 0",
-            lambda value: 0 <= value < float("inf"),
-        )
+        finite = "a finite number, at least 0"
+        require(self, "embedding_std", finite, lambda value: 0 <= value < math.inf)
 
-    def build(self, task: Any, key: PRNGKeyArray) -> AttentionClassifier:
-        if self.head == "FC" and self.fixed_head == "orthonormal" and self.dimension < task.labels:
-            raise ConfigError(
-                f"dimension: got {self.dimension}, allowed: at least the {task.labels} orthonormal"
-                " columns of FC"
-            )
+    @classmethod
+    def example(cls) -> tuple[Self, TopicSentences]:
+        return cls(), TopicSentences.example()
+
+    def build(self, task: HasLabelledWords, key: PRNGKeyArray) -> AttentionClassifier:
         embedding_key, head_key, query_key = jax.random.split(key, 3)
         words = task.vocabulary_size
         embeddings = self.embedding_std * jax.random.normal(embedding_key, (self.dimension, words))
-        match self.head:
-            case "FC":
-                start = orthonormal_head if self.fixed_head == "orthonormal" else gaussian_head
-                head = start(self.dimension, task.labels, head_key)
-            case "TC":
-                head = linear_head(self.dimension, task.labels, head_key)
-            case "TL":
-                head = two_layer_head(self.dimension, self.hidden_size, task.labels, head_key)
-        frozen = (["head"] if self.head == "FC" else []) + (
-            ["embeddings"] if self.embeddings_frozen else []
-        )
+        names = {
+            "head": self.head == "FC",
+            "embeddings": self.embeddings_frozen,
+            "score_table" if self.query == "unit" else "keys": self.keys_frozen,
+            "query": self.query == "fixed",
+        }
+        frozen = tuple(name for name, still in names.items() if still)
+        head = self._head(task.labels, head_key)
         if self.query == "unit":
-            frozen += ["score_table"] if self.keys_frozen else []
-            return AttentionClassifier(
-                embeddings, head, tuple(frozen), score_table=jnp.zeros(words)
-            )
-        frozen += (["keys"] if self.keys_frozen else []) + (
-            ["query"] if self.query == "fixed" else []
-        )
+            return AttentionClassifier(embeddings, head, frozen, score_table=jnp.zeros(words))
         query = self.query_std * jax.random.normal(query_key, (self.key_dimension,))
         keys = jnp.zeros((self.key_dimension, words))
-        return AttentionClassifier(
-            embeddings, head, tuple(frozen), keys=keys, query=query, kernel=KERNELS[self.kernel]
-        )
+        kernel = KERNELS[self.kernel]
+        return AttentionClassifier(embeddings, head, frozen, None, keys, query, kernel)
 
-    def prepare(self, task: Any, batches: Batch) -> Batch:
+    def _head(self, labels: int, key: PRNGKeyArray) -> AbstractHead:
+        match self.head:
+            case "TC":
+                return linear_head(self.dimension, labels, key)
+            case "TL":
+                return two_layer_head(self.dimension, self.hidden_size, labels, key)
+        if self.fixed_head == "gaussian":
+            return gaussian_head(self.dimension, labels, key)
+        if self.dimension < labels:
+            raise ConfigError(
+                f"dimension: got {self.dimension}, allowed: at least the {labels} orthonormal"
+                " columns of FC"
+            )
+        return orthonormal_head(self.dimension, labels, key)
+
+    def prepare(self, task: HasVocabulary, batches: Batch) -> Batch:
         return indexed(batches, batches.words, task.vocabulary_size)
-
-
-def without(trainable: PyTree, parts: tuple[str, ...]) -> PyTree:
-    """The tree of booleans with the named parts switched off."""
-    for part in parts:
-        still = functools.partial(jax.tree.map, lambda _: False)
-        trainable = eqx.tree_at(
-            lambda model, part=part: getattr(model, part), trainable, replace_fn=still
-        )
-    return trainable

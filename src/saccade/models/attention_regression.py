@@ -1,16 +1,16 @@
-"""One layer of multi-head attention that fits a number for every vector (Song, Han, Zhang, Ding &
+"""One layer of multi-head attention that fits the targets of every vector (Song, Han, Zhang, Ding &
 Hong 2024).
 
-    MH(X) = [S_1 X W_1^V, ..., S_H X W_H^V] W^O,      S_h from X W_h^Q and X W_h^K by a kernel, W^O
-    fixed
+    MH(X) = [S_1 X W_1^V, ..., S_H X W_H^V] W^O,      S_h from X W_h^Q and X W_h^K by a kernel
 
-Symbols: N sequences X of n vectors in R^D; H heads; W^Q, W^K, W^V in R^{D x d}; W^O in R^{Hd x p};
-loss (1/2) sum ||MH(X) - y||^2, the sum over sequences, vectors and outputs. Attention is linear in
-the values, so they are projected to the p outputs before they are averaged.
+Symbols: N sequences X of n vectors in R^D; H heads; W^Q, W^K, W^V in R^{D x d}; a fixed W^O in
+R^{Hd x p}; loss (1/2) sum ||MH(X) - y||^2 over sequences, vectors and outputs. Attention is linear
+in the values, so they are projected to the p outputs before they are averaged.
 """
 
 import dataclasses
-from typing import Any, Literal
+import math
+from typing import Literal, Self, get_args
 
 import equinox as eqx
 import jax
@@ -20,9 +20,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Output
 from saccade.core.sweep import require, require_count
-from saccade.models.attention_classifier import without
+from saccade.models.freezing import without
 from saccade.models.kernels import KERNELS, AbstractKernel, KernelName
-from saccade.tasks.random_sequences import Sequences
+from saccade.tasks.random_sequences import HasVectors, RandomSequences, Sequences
 
 PARTS = ("queries", "keys", "values")
 
@@ -53,8 +53,12 @@ class AttentionRegression(AbstractModel):
         values = jnp.einsum("snf,hfo->shno", batch.inputs, projected)
         return Output(jnp.einsum("shnk,shko->sno", attention, values), attention)
 
+    def loss(self, batch: Sequences) -> Float[Array, ""]:
+        """Half the sum of squared errors over sequences, vectors and outputs."""
+        return jnp.sum((self(batch).logits - batch.targets) ** 2) / 2
+
     def features(self, batch: Sequences) -> Float[Array, "row column"]:
-        """B: one row a vector, one column a head and feature, so that MH(X) = B Theta with
+        """B, with a row per vector and a column per head and feature: MH(X) = B Theta with
         Theta_h = W_h^V W_h^O.
         """
         mixed = jnp.einsum("shnk,skf->snhf", self.attention(batch.inputs), batch.inputs)
@@ -64,14 +68,9 @@ class AttentionRegression(AbstractModel):
         return without(super().trainable(), (*self.frozen, "output"))
 
 
-def half_squared_error(model: AttentionRegression, batch: Sequences) -> Float[Array, ""]:
-    """(1/2) sum of squared errors over sequences, vectors and outputs."""
-    return jnp.sum((model(batch).logits - batch.targets) ** 2) / 2
-
-
 def value_curvature(model: AttentionRegression, batch: Sequences) -> Float[Array, ""]:
-    """max_h ||W_h^O||^2 ||B||^2: the loss has no larger curvature in the values; a step of its
-    inverse never overshoots.
+    """max_h ||W_h^O||^2 ||B||^2, an upper bound on the curvature of the loss in the values: a step
+    of its inverse never overshoots.
     """
     largest = jnp.max(jnp.linalg.norm(model.output, ord=2, axis=(1, 2)))
     return (largest * jnp.linalg.norm(model.features(batch), ord=2)) ** 2
@@ -79,8 +78,8 @@ def value_curvature(model: AttentionRegression, batch: Sequences) -> Float[Array
 
 @dataclasses.dataclass(frozen=True)
 class AttentionRegressionConfig(AbstractModelConfig):
-    """Random start. Standard deviations are in units of 1/sqrt(D), that of the output layer of
-    1/sqrt(d).
+    """Random initialisation. Standard deviations are in units of 1/sqrt(D), that of the output
+    layer in units of 1/sqrt(d).
     """
 
     kernel: KernelName = "softmax"
@@ -90,45 +89,45 @@ class AttentionRegressionConfig(AbstractModelConfig):
     head_dimension: int = 16
     """Dimension of queries, keys and values (d)."""
     trained: tuple[str, ...] = PARTS
-    """Which of queries, keys and values learn."""
+    """Which of queries, keys and values are trained."""
     query_scale: float = 1.0
-    """Standard deviation of W^Q at the start, times sqrt(D)."""
+    """Initial standard deviation of W^Q, times sqrt(D)."""
     key_scale: float = 1.0
-    """Standard deviation of W^K at the start, times sqrt(D)."""
+    """Initial standard deviation of W^K, times sqrt(D)."""
     value_scale: float = 0.1
-    """Standard deviation of W^V at the start, times sqrt(D)."""
+    """Initial standard deviation of W^V, times sqrt(D)."""
     output_scale: float = 4.0
     """Standard deviation of W^O, times sqrt(d)."""
     targets: Targets = "task"
-    """task: as drawn; start: added to the model's own output at the start; teacher: added to the
-    output that another W^Q (drawn with scale 1) would give.
+    """task: as drawn; start: added to the model's own output at initialisation; teacher: added to
+    the output with another W^Q (of scale 1).
     """
 
     def __post_init__(self):
         require(self, "kernel", ", ".join(KERNELS), lambda value: value in KERNELS)
-        require(
-            self,
-            "targets",
-            "task, start, teacher",
-            lambda value: value in ("task", "start", "teacher"),
-        )
+        known = get_args(Targets)
+        require(self, "targets", ", ".join(known), lambda value: value in known)
         require_count(self, "heads", "head_dimension")
+        finite = "a finite number, at least 0"
         for field in ("query_scale", "key_scale", "value_scale", "output_scale"):
-            require(
-                self, field, "a finite number, at least 0", lambda value: 0 <= value < float("inf")
-            )
-        unknown = [part for part in self.trained if part not in PARTS]
-        if unknown or not self.trained:
+            require(self, field, finite, lambda value: 0 <= value < math.inf)
+        if not self.trained or not set(self.trained) <= set(PARTS):
             raise ConfigError(
                 f"trained: got {', '.join(self.trained) or 'nothing'}, allowed: some of"
                 f" {', '.join(PARTS)}"
             )
 
-    def _draw(self, task: Any, key: PRNGKeyArray, scale: Any) -> Float[Array, "head feature part"]:
+    @classmethod
+    def example(cls) -> tuple[Self, RandomSequences]:
+        return cls(), RandomSequences.example()
+
+    def _draw(
+        self, task: HasVectors, key: PRNGKeyArray, scale: float | Float[Array, ""]
+    ) -> Float[Array, "head feature part"]:
         shape = (self.heads, task.width, self.head_dimension)
         return scale * task.dimension**-0.5 * task.active[:, None] * jax.random.normal(key, shape)
 
-    def build(self, task: Any, key: PRNGKeyArray) -> AttentionRegression:
+    def build(self, task: HasVectors, key: PRNGKeyArray) -> AttentionRegression:
         if task.outputs > self.head_dimension:
             raise ConfigError(
                 f"head_dimension: got {self.head_dimension}, allowed: at least the {task.outputs}"
@@ -138,14 +137,14 @@ class AttentionRegressionConfig(AbstractModelConfig):
         scales = (self.query_scale, self.key_scale, self.value_scale)
         parts = (self._draw(task, one, scale) for one, scale in zip(keys[:3], scales, strict=True))
         output = jax.random.normal(keys[3], (self.heads, self.head_dimension, task.outputs))
-        frozen = tuple(part for part in PARTS if part not in self.trained)
         spread = self.output_scale * self.head_dimension**-0.5
+        frozen = tuple(part for part in PARTS if part not in self.trained)
         return AttentionRegression(
             *parts, output=spread * output, kernel=KERNELS[self.kernel], frozen=frozen
         )
 
     def relabelled(
-        self, task: Any, start: AttentionRegression, batch: Sequences, key: PRNGKeyArray
+        self, task: HasVectors, start: AttentionRegression, batch: Sequences, key: PRNGKeyArray
     ) -> Sequences:
         if self.targets == "task":
             return batch

@@ -1,21 +1,22 @@
-"""Attention over bags of words, with the work done a word rather than a token.
+"""Attention over bags of words, with the work done per word rather than per token.
 
 The context of sentence x is  c_x = sum_w n_xw e^{s_w} P_w / sum_w n_xw e^{s_w}: two sparse sums
-over the rows (e^s, e^s P) of a table with one row a word. Their gradient is one sparse sum the
-other way: with r_x = dL/dc_x,
+over the rows (e^s, e^s P) of a table with one row per word. Their gradient is one sparse sum in the
+other direction: with r_x = dL/dc_x,
 
     dL/dP_w = e^{s_w} sum_{x with w} r_x / Z_x
     dL/ds_w = P_w . dL/dP_w - e^{s_w} sum_{x with w} (r_x . c_x) / Z_x
 
-so only rows of the sentences are summed over the words' occurrences, and nothing is kept a token.
-Both sums are done by gathering: rows in groups of a fixed size, then groups of groups, until a
-target has one row. Unlike a scatter this is deterministic on every device, runs in parallel, and
-costs the same whatever the order of the words.
+so only rows of the sentences are summed over the words' occurrences, and nothing is stored per
+token. Both sums are computed by gathering: rows in groups of a fixed size, then groups of groups,
+until each target has one row. Unlike a scatter, this is deterministic on every device, runs in
+parallel, and costs the same for every order of the words.
 
-Scores may lie up to about 110 below the largest score of the dictionary; a sentence all of whose
-words lie deeper has a partition sum of 0 in float32, and its member is then marked as diverged.
+Scores may lie up to about 110 below the largest score of the dictionary. A sentence whose words all
+lie below that has a partition sum of 0 in float32, and its member is marked as diverged.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -28,33 +29,23 @@ from saccade.core.interfaces import Batch
 from saccade.models.kernels import SOFTMAX, AbstractKernel
 
 GROUP = 4
-"""Rows summed at once; 4 wastes least for words that occur a few times (measured: 8 and 16 are
-slower).
-"""
+"""Rows summed at once; 4 is fastest for words that occur a few times (measured against 8, 16)."""
 
 _HEADROOM = 30.0
-"""exp is taken of (score - largest score + 30): moves float32's range to where small weights are
-kept.
-"""
+"""exp is taken of (score - largest score + 30): small weights then stay within float32's range."""
 
 
 class SparseSum(eqx.Module):
-    """A plan for out[target] = sum of rows[source] over the listed (target, source) pairs, by
-    gathering alone.
-    """
+    """A plan for out[target] = sum of rows[source] over some (target, source) pairs, by gathers."""
 
     levels: tuple[Int[Array, "*member group slot"], ...]
-    """Rows of the level before (the first: of the source) in each group; one past the end means
-    nothing.
+    """Rows of the previous level (of the source, in the first level) in each group; an index one
+    past the end marks an empty slot.
     """
     place: Int[Array, "*member target"]
-    """Where each target's sum stands in all levels laid end to end; one past the end means an
-    empty sum.
-    """
+    """Index of each target's sum in all levels concatenated; one past the end for an empty sum."""
     full: bool = eqx.field(static=True)
-    """One group a target, in order, without an empty slot: as when all sentences have the same
-    length.
-    """
+    """One group per target, in order, without empty slots: all sentences have the same length."""
 
     def __call__(self, rows: Float[Array, "source column"]) -> Float[Array, "target column"]:
         if self.full:
@@ -70,7 +61,7 @@ class SparseSum(eqx.Module):
 def _sum_of_groups(
     rows: Float[Array, "source column"], groups: Int[Array, "group slot"]
 ) -> Float[Array, "group column"]:
-    """A sum of gathers, not a gather of blocks then summed: XLA fuses it into one pass."""
+    """A sum of gathers, which XLA fuses into one pass, not a sum over a gathered block."""
     return sum((rows[groups[:, slot]] for slot in range(1, groups.shape[1])), rows[groups[:, 0]])
 
 
@@ -85,9 +76,7 @@ class Bags(eqx.Module):
 def bag_attention(
     scores: Float[Array, " word"], values: Float[Array, "column word"], bags: Bags
 ) -> Float[Array, "sentence column"]:
-    """Softmax attention over the words of each sentence: the mean of their values, weighted by
-    exp(score).
-    """
+    """Softmax attention over the words of each sentence: the exp(score)-weighted mean of values."""
     return _forward(scores, values, bags)[0]
 
 
@@ -100,10 +89,8 @@ def _forward(scores: Array, values: Array, bags: Bags):
 
 def _backward(saved, gradient: Array):
     weight, values, partition, context, bags = saved
-    rows = (
-        jnp.concatenate([-jnp.sum(gradient * context, axis=1, keepdims=True), gradient], axis=1)
-        / partition
-    )
+    along = -jnp.sum(gradient * context, axis=1, keepdims=True)
+    rows = jnp.concatenate([along, gradient], axis=1) / partition
     sums = bags.by_word(rows).T
     value_gradient = weight * sums[1:]
     return weight * sums[0] + jnp.sum(values * value_gradient, axis=0), value_gradient, None
@@ -119,8 +106,8 @@ def attend(
     batch: Batch,
     kernel: AbstractKernel = SOFTMAX,
 ) -> tuple[Float[Array, "sentence column"], Float[Array, "sentence position"]]:
-    """Contexts and attention weights. An indexed batch takes the fast way; unused weights are
-    never computed.
+    """Contexts and attention weights. An indexed batch takes the fast path; the compiler drops
+    weights that are not used.
     """
     attention = kernel.weights(masked(scores[items], batch.mask))
     if batch.index is not None and kernel.normalised:
@@ -133,9 +120,7 @@ def attend(
 def masked(
     scores: Float[Array, "sentence position"], mask: Bool[Array, "sentence position"] | None
 ) -> Float[Array, "sentence position"]:
-    """Scores of the positions that hold a word; padding has score minus infinity, so that its
-    weight is exactly 0.
-    """
+    """Scores with minus infinity for padding, so that its weight is exactly 0."""
     return scores if mask is None else jnp.where(mask, scores, -jnp.inf)
 
 
@@ -146,12 +131,11 @@ def sum_over_sentences(
     if batch.index is not None:
         return batch.index.by_sentence(rows)
     chosen = rows[items]
-    return jnp.sum(
-        chosen if batch.mask is None else jnp.where(batch.mask[..., None], chosen, 0), axis=1
-    )
+    chosen = chosen if batch.mask is None else jnp.where(batch.mask[..., None], chosen, 0)
+    return jnp.sum(chosen, axis=1)
 
 
-# -- building the plans, on the host, once a training ----------------------------------------------
+# -- building the plans, on the host, once per training --------------------------------------------
 
 
 def indexed(
@@ -159,7 +143,7 @@ def indexed(
 ) -> Batch:
     """The members' batches with the index of their sentences filled in."""
     index = index_bags(items, batches.mask, dictionary_size)  # pyright: ignore[reportArgumentType]
-    return Batch(batches.words, batches.labels, batches.mask, index)
+    return dataclasses.replace(batches, index=index)
 
 
 def index_bags(
@@ -167,14 +151,14 @@ def index_bags(
     mask: Array | np.ndarray | None,
     vocabulary_size: int,
 ) -> Bags:
-    """The index of every member's sentences, padded to common sizes."""
+    """The indices of all members' sentences, padded to common sizes."""
     words = np.asarray(words)
     present = np.ones(words.shape, bool) if mask is None else np.asarray(mask)
     by_sentence, by_word = [], []
     for member_words, member_mask in zip(words, present, strict=True):
         sentence, position = np.nonzero(member_mask)
         tokens = member_words[sentence, position]
-        # Every place of a full set of sentences is taken: then one group a sentence wastes nothing.
+        # Without padding, one group per sentence has no empty slot.
         size = words.shape[2] if member_mask.all() else GROUP
         by_sentence.append(_plan(tokens, sentence, words.shape[1], size))
         by_word.append(_plan(sentence, tokens, vocabulary_size, GROUP))
@@ -184,9 +168,7 @@ def index_bags(
 def _plan(
     source: np.ndarray, target: np.ndarray, targets: int, size: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Groups of each level (-1: empty slot), and for each target (level, group), as in
-    `SparseSum`.
-    """
+    """Groups of each level (-1: empty slot), and (level, group) of each target."""
     order = np.argsort(target, kind="stable")
     rows, owner = source[order], target[order]
     level_of, group_of = np.full(targets, -1), np.zeros(targets, np.int64)
@@ -227,9 +209,8 @@ def _stacked(
                 tables[member, : len(table), : table.shape[1]] = np.where(table < 0, beyond, table)
         stacked.append(tables)
     for _, (level_of, group_of) in plans:
-        places.append(
-            np.where(level_of < 0, starts[-1], starts[level_of] + group_of).astype(np.int32)
-        )
+        place = np.where(level_of < 0, starts[-1], starts[level_of] + group_of)
+        places.append(place.astype(np.int32))
     full = depth == 1 and all(
         (levels[0] >= 0).all() and levels[0].shape == (targets, width) for levels, _ in plans
     )

@@ -2,13 +2,14 @@
 
 Two convolutions of width 2 run over the sentence, one on embeddings and one on keys; attention and
 head then work on word pairs. A convolution is linear, so pair (a, b) has the value U^T (K1 v_a + K2
-v_b + bias) and the score q . (L1 k_a + L2 k_b + bias): tables of one row a pair, made from tables
-of one row a word. A sentence of n words is a bag of n - 1 pairs, and the attention of the plain
-classifier serves as it is.
+v_b + bias) and the score q . (L1 k_a + L2 k_b + bias): tables with one row per pair, computed from
+tables with one row per word. A sentence of n words is a bag of n - 1 pairs, to which the attention
+of the plain classifier applies.
 """
 
 import dataclasses
-from typing import Any
+import math
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -16,12 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Batch, Output
+from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Batch, HasVocabulary, Output
 from saccade.core.sweep import require, require_count
-from saccade.models.attention_classifier import without
 from saccade.models.bag_attention import attend, indexed
+from saccade.models.freezing import without
 from saccade.models.heads import AbstractHead, linear_head
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName, Softmax
+from saccade.models.linear import bounded_uniform
+from saccade.tasks.markov_pairs import MarkovPairs
+from saccade.tasks.topic_sentences import HasLabelledWords
+
+Items = Int[Array | np.ndarray, " item"]
 
 
 class PairConvolution(eqx.Module):
@@ -38,8 +44,8 @@ class PairConvolution(eqx.Module):
         return (left[:, :, None] + right[:, None, :]).reshape(left.shape[0], -1)
 
     def on(
-        self, table: Float[Array, "input word"], first: Any, second: Any
-    ) -> Float[Array, "output pair"]:
+        self, table: Float[Array, "input word"], first: Items, second: Items
+    ) -> Float[Array, "output item"]:
         """Its output for some pairs."""
         left, right = (
             jnp.einsum("iw,io->ow", table[:, words], kernel)
@@ -53,7 +59,7 @@ class PairConvolution(eqx.Module):
 
 
 class ConvolutionalClassifier(AbstractModel):
-    """Embeddings and keys a word, a convolution on each, a fixed query, a linear head."""
+    """Embeddings and keys per word, a convolution on each, a fixed query, a linear head."""
 
     embeddings: Float[Array, "dimension word"]
     keys: Float[Array, "key_dimension word"]
@@ -65,30 +71,27 @@ class ConvolutionalClassifier(AbstractModel):
 
     @property
     def scores(self) -> Float[Array, " pair"]:
-        if isinstance(
-            self.kernel, Softmax
-        ):  # linear in the keys, so that they are projected before they are paired
+        """Scores of all pairs."""
+        if isinstance(self.kernel, Softmax):  # linear in the keys: project before pairing
             return self.key_convolution.then(self.query[:, None]).on_pairs(self.keys)[0]
-        return self.kernel.scores(
-            self.query[None], self.key_convolution.on_pairs(self.keys).T, scale=1.0
-        )[0]
+        keys = self.key_convolution.on_pairs(self.keys)
+        return self.kernel.scores(self.query[None], keys.T, scale=1.0)[0]
 
     @property
     def rescaled_embeddings(self) -> Float[Array, "dimension pair"]:
-        """Embeddings of all pairs. The query has norm 1, so there is nothing to rescale."""
+        """Embeddings of all pairs. The query has norm 1, so nothing is rescaled."""
         return self.embedding_convolution.on_pairs(self.embeddings)
 
-    def scores_of(self, items: Any) -> Float[Array, " item"]:
-        """Scores of some pairs, without making the table of all."""
-        return self.kernel.scores(
-            self.query[None], self.key_convolution.on(self.keys, *self._words(items)).T, scale=1.0
-        )[0]
+    def scores_of(self, items: Items) -> Float[Array, " item"]:
+        """Scores of some pairs, without the table of all."""
+        keys = self.key_convolution.on(self.keys, *self._words(items))
+        return self.kernel.scores(self.query[None], keys.T, scale=1.0)[0]
 
-    def embeddings_of(self, items: Any) -> Float[Array, "dimension item"]:
-        """Embeddings of some pairs, without making the table of all."""
+    def embeddings_of(self, items: Items) -> Float[Array, "dimension item"]:
+        """Embeddings of some pairs, without the table of all."""
         return self.embedding_convolution.on(self.embeddings, *self._words(items))
 
-    def _words(self, items: Any) -> tuple[Any, Any]:
+    def _words(self, items: Items) -> tuple[Items, Items]:
         return items // self.embeddings.shape[1], items % self.embeddings.shape[1]
 
     def items(self, batch: Batch) -> Int[Array, "sentence pair_position"]:
@@ -96,9 +99,8 @@ class ConvolutionalClassifier(AbstractModel):
 
     def __call__(self, batch: Batch) -> Output:
         values = self.embedding_convolution.then(self.head.first).on_pairs(self.embeddings)
-        context, attention = attend(
-            self.scores, values, self.items(batch), masked_by_pairs(batch), self.kernel
-        )
+        items, pairs = self.items(batch), masked_by_pairs(batch)
+        context, attention = attend(self.scores, values, items, pairs, self.kernel)
         return Output(self.head.finish(context), attention)
 
     def trainable(self) -> PyTree:
@@ -107,8 +109,8 @@ class ConvolutionalClassifier(AbstractModel):
 
 @dataclasses.dataclass(frozen=True)
 class ConvolutionalClassifierConfig(AbstractModelConfig):
-    """Attn-TC-CNN. Convolutions start as in PyTorch; keys start at 0, as in the plain
-    classifier.
+    """Attn-TC-CNN. Convolutions have PyTorch's initialisation; keys are initially zero, as in the
+    plain classifier.
     """
 
     dimension: int = 15
@@ -116,21 +118,21 @@ class ConvolutionalClassifierConfig(AbstractModelConfig):
     key_dimension: int = 10
     """Dimension of query and keys, and kernels of the keys' convolution."""
     embedding_std: float = 1e-3
-    """Standard deviation of the embeddings at the start."""
+    """Initial standard deviation of the embeddings."""
     kernel: KernelName = "softmax"
     """softmax, or gaussian (not normalised)."""
 
     def __post_init__(self):
         require(self, "kernel", ", ".join(KERNELS), lambda value: value in KERNELS)
         require_count(self, "dimension", "key_dimension")
-        require(
-            self,
-            "embedding_std",
-            "a finite number, at least 0",
-            lambda value: 0 <= value < float("inf"),
-        )
+        finite = "a finite number, at least 0"
+        require(self, "embedding_std", finite, lambda value: 0 <= value < math.inf)
 
-    def build(self, task: Any, key: PRNGKeyArray) -> ConvolutionalClassifier:
+    @classmethod
+    def example(cls) -> tuple[Self, MarkovPairs]:
+        return cls(), MarkovPairs.example()
+
+    def build(self, task: HasLabelledWords, key: PRNGKeyArray) -> ConvolutionalClassifier:
         keys = jax.random.split(key, 5)
         words = task.vocabulary_size
         query = jax.random.normal(keys[3], (self.key_dimension,))
@@ -144,32 +146,26 @@ class ConvolutionalClassifierConfig(AbstractModelConfig):
             kernel=KERNELS[self.kernel],
         )
 
-    def prepare(self, task: Any, batches: Batch) -> Batch:
+    def prepare(self, task: HasVocabulary, batches: Batch) -> Batch:
         pairs = pair_numbers(np.asarray(batches.words), task.vocabulary_size)
         index = indexed(masked_by_pairs(batches), pairs, task.vocabulary_size**2).index
-        return Batch(batches.words, batches.labels, batches.mask, index)
+        return dataclasses.replace(batches, index=index)
 
 
 def pair_numbers(words: Any, vocabulary_size: int) -> Any:
-    """The ordered pairs of neighbours of each sentence, as numbers."""
+    """The numbers of the ordered pairs of neighbours in each sentence."""
     return words[..., :-1] * vocabulary_size + words[..., 1:]
 
 
 def masked_by_pairs(batch: Batch) -> Batch:
-    """The batch with a mask over pairs: a pair is there if both its words are."""
+    """The batch with a mask over pairs: both words of a pair must be present."""
     if batch.mask is None:
         return batch
-    return Batch(batch.words, batch.labels, batch.mask[..., :-1] & batch.mask[..., 1:], batch.index)
+    return dataclasses.replace(batch, mask=batch.mask[..., :-1] & batch.mask[..., 1:])
 
 
 def _convolution(key: PRNGKeyArray, dimension: int) -> PairConvolution:
-    """PyTorch's default start: uniform in +- 1/sqrt(2 dimension), two inputs a kernel and
-    dimension.
-    """
-    bound = (2 * dimension) ** -0.5
+    """PyTorch's initialisation, with two inputs per kernel and dimension."""
     shapes = ((dimension, dimension), (dimension, dimension), (dimension,))
-    parts = (
-        jax.random.uniform(part, shape, minval=-bound, maxval=bound)
-        for part, shape in zip(jax.random.split(key, 3), shapes, strict=True)
-    )
-    return PairConvolution(*parts)
+    keys = jax.random.split(key, 3)
+    return PairConvolution(*map(bounded_uniform, keys, shapes, (2 * dimension,) * 3))

@@ -1,8 +1,8 @@
-"""Classifier heads that are linear before anything else, so that words can be classified before
-they are averaged.
+"""Classifier heads whose first layer is linear, so that words can be classified before they are
+averaged.
 
-`project` maps the table of embeddings to the head's first layer; attention averages what it gives;
-`finish` does the rest. Attention is linear in the values, so this equals averaging first, at a
+`project` applies the first layer to the table of embeddings, attention averages the result, and
+`finish` applies the rest. Attention is linear in the values, so this equals averaging first, at a
 fraction of the cost.
 """
 
@@ -13,8 +13,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from saccade.models.linear import bounded_uniform
+
 
 class AbstractHead(eqx.Module):
+    """A classifier of contexts."""
+
     first: Float[Array, "dimension column"]
     """The first, linear layer."""
 
@@ -22,9 +26,8 @@ class AbstractHead(eqx.Module):
         return jnp.einsum("dw,dc->cw", embeddings, self.first)
 
     @abstractmethod
-    def finish(
-        self, context: Float[Array, "sentence column"]
-    ) -> Float[Array, "sentence label"]: ...
+    def finish(self, context: Float[Array, "sentence column"]) -> Float[Array, "sentence label"]:
+        """Logits of averaged projections."""
 
 
 class LinearHead(AbstractHead):
@@ -57,20 +60,12 @@ def gaussian_head(dimension: int, labels: int, key: PRNGKeyArray) -> LinearHead:
 
 
 def linear_head(dimension: int, labels: int, key: PRNGKeyArray) -> LinearHead:
-    """U uniform in +- 1/sqrt(dimension), PyTorch's default."""
-    return LinearHead(_uniform(key, (dimension, labels), dimension))
+    """U with PyTorch's initialisation."""
+    return LinearHead(bounded_uniform(key, (dimension, labels), dimension))
 
 
 def two_layer_head(dimension: int, hidden: int, labels: int, key: PRNGKeyArray) -> TwoLayerHead:
-    """Weights and biases uniform in +- 1/sqrt(inputs of the layer), PyTorch's default."""
-    keys = jax.random.split(key, 4)
-    return TwoLayerHead(
-        _uniform(keys[0], (dimension, hidden), dimension),
-        _uniform(keys[1], (hidden,), dimension),
-        _uniform(keys[2], (hidden, labels), hidden),
-        _uniform(keys[3], (labels,), hidden),
-    )
-
-
-def _uniform(key: PRNGKeyArray, shape: tuple[int, ...], inputs: int) -> Array:
-    return jax.random.uniform(key, shape, minval=-(inputs**-0.5), maxval=inputs**-0.5)
+    """Weights and biases with PyTorch's initialisation."""
+    shapes = ((dimension, hidden), (hidden,), (hidden, labels), (labels,))
+    inputs, keys = (dimension, dimension, hidden, hidden), jax.random.split(key, 4)
+    return TwoLayerHead(*map(bounded_uniform, keys, shapes, inputs))

@@ -1,10 +1,10 @@
-"""Attention kernels: how queries and keys make weights. Any model takes either.
+"""Attention kernels: the weights that queries and keys give. Every model takes either.
 
-Softmax:    score = scale q.k,                 weights = exp(score), divided by their sum over the
-keys; Gaussian:   score = - scale ||q - k||^2 / 2,   weights = exp(score), not divided by anything.
+Softmax:    score = scale q.k,                 weights = exp(score), divided by their sum over keys;
+Gaussian:   score = - scale ||q - k||^2 / 2,   weights = exp(score), not normalised.
 
-The Gaussian's score is softmax's less (|q|^2 + |k|^2) scale / 2; the scale is 1/sqrt(d) unless a
-model says otherwise.
+The Gaussian's score is softmax's minus (|q|^2 + |k|^2) scale / 2. The scale is 1/sqrt(d) unless a
+model sets another.
 """
 
 from abc import abstractmethod
@@ -16,26 +16,24 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 KernelName = Literal["softmax", "gaussian"]
+Queries = Float[Array, "*#some query part"]
+Keys = Float[Array, "*#some key part"]
+Table = Float[Array, "*some query key"]
 
 
 class AbstractKernel(eqx.Module):
-    """Scores of queries and keys, and the weights that scores make."""
+    """Scores of queries and keys, and the weights of scores."""
 
     normalised: ClassVar[bool]
-    """Whether the weights of a query add up to 1."""
+    """Whether the weights of a query sum to 1."""
 
     @abstractmethod
-    def scores(
-        self,
-        queries: Float[Array, "*#some query part"],
-        keys: Float[Array, "*#some key part"],
-        scale: float | None = None,
-    ) -> Float[Array, "*some query key"]:
+    def scores(self, queries: Queries, keys: Keys, scale: float | None = None) -> Table:
         """Logarithms of the weights, before any normalisation."""
 
     @abstractmethod
     def weights(self, scores: Float[Array, "*some key"]) -> Float[Array, "*some key"]:
-        """Weights of the keys; a key whose score is minus infinity gets exactly 0."""
+        """Weights of the keys; a key with score minus infinity has weight exactly 0."""
 
 
 class Softmax(AbstractKernel):
@@ -43,12 +41,7 @@ class Softmax(AbstractKernel):
 
     normalised: ClassVar[bool] = True
 
-    def scores(
-        self,
-        queries: Float[Array, "*#some query part"],
-        keys: Float[Array, "*#some key part"],
-        scale: float | None = None,
-    ) -> Float[Array, "*some query key"]:
+    def scores(self, queries: Queries, keys: Keys, scale: float | None = None) -> Table:
         return _scale(queries, scale) * _products(queries, keys)
 
     def weights(self, scores: Float[Array, "*some key"]) -> Float[Array, "*some key"]:
@@ -60,32 +53,23 @@ class Gaussian(AbstractKernel):
 
     normalised: ClassVar[bool] = False
 
-    def scores(
-        self,
-        queries: Float[Array, "*#some query part"],
-        keys: Float[Array, "*#some key part"],
-        scale: float | None = None,
-    ) -> Float[Array, "*some query key"]:
-        squares = [jnp.sum(vectors**2, axis=-1) for vectors in (queries, keys)]
-        distance = (
-            squares[0][..., :, None] + squares[1][..., None, :] - 2 * _products(queries, keys)
-        )
+    def scores(self, queries: Queries, keys: Keys, scale: float | None = None) -> Table:
+        ours, theirs = (jnp.sum(vectors**2, axis=-1) for vectors in (queries, keys))
+        distance = ours[..., :, None] + theirs[..., None, :] - 2 * _products(queries, keys)
         return -_scale(queries, scale) / 2 * distance
 
     def weights(self, scores: Float[Array, "*some key"]) -> Float[Array, "*some key"]:
         return jnp.exp(scores)
 
 
-def _scale(queries: Float[Array, "*some query part"], scale: float | None) -> float:
+def _scale(queries: Queries, scale: float | None) -> float:
     return queries.shape[-1] ** -0.5 if scale is None else scale
 
 
-def _products(
-    queries: Float[Array, "*#some query part"], keys: Float[Array, "*#some key part"]
-) -> Float[Array, "*some query key"]:
+def _products(queries: Queries, keys: Keys) -> Table:
     return jnp.einsum("...qd,...kd->...qk", queries, keys)
 
 
-SOFTMAX, GAUSSIAN = Softmax(), Gaussian()
-KERNELS: dict[str, AbstractKernel] = {"softmax": SOFTMAX, "gaussian": GAUSSIAN}
+SOFTMAX = Softmax()
+KERNELS: dict[str, AbstractKernel] = {"softmax": SOFTMAX, "gaussian": Gaussian()}
 KERNEL_TITLES: dict[KernelName, str] = {"softmax": "softmax", "gaussian": "Gaussian"}

@@ -1,28 +1,28 @@
-"""The one-layer transformer of Li, Li & Risteski (2023), which guesses masked words of documents
+"""The one-layer transformer of Li, Li & Risteski (2023), which predicts masked words of documents
 about topics.
 
-    f(X) = W_E^T (W_V W_E X) Attn(X) + b,      Attn = column softmax of (W_K Z)^T (W_Q Z) /
-    sqrt(d_a),  Z = W_E X
+    f(X) = W_E^T (W_V W_E X) Attn(X) + b
+    Attn = column softmax of (W_K Z)^T (W_Q Z) / sqrt(d_a),  Z = W_E X
 
-No residual, feed-forward layer, norm or positions. So everything depends on words alone: with D
-ids, a D x D table of scores and a D x D table of values say what every position gives. Three facts
-make training cheap:
+There is no residual connection, feed-forward layer, normalisation or position, so a position's
+output depends on its word alone: a D x D table of scores and a D x D table of values determine the
+model (D ids). Three facts make training cheap:
 
-* a document is its counts: a query attends to id j with weight (count of j) x exp(score), so keys
-  are D ids, not N positions;
-* only selected positions have a loss, and most of them show the hidden id, so they share one row a
+* a document is its word counts: a query attends to id j with weight (count of j) x exp(score), so
+  there are D keys instead of N;
+* only selected positions have a loss, and most of them show the hidden id; these share one row per
   document;
-* the few others are gathered into rows whose number is bounded (Chernoff: exceeded less than once
-  in 1e15 batches).
+* the others are gathered into a bounded number of rows (Bernstein: exceeded with probability below
+  1e-15 per batch).
 
-Attention may be uniform, learned (W_K, W_Q), tied to three numbers (same word, same topic, other
-topic; stage 2 of the theory), or free (the D x D table itself is trained).
+Attention is uniform, learned (W_K, W_Q), tied to three numbers (same word, same topic, other topic;
+stage 2 of the theory), or free (the D x D table of scores is itself trained).
 """
 
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Self, get_args
 
 import equinox as eqx
 import jax
@@ -33,16 +33,16 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Output
 from saccade.core.sweep import require, require_count
-from saccade.models.attention_classifier import without
+from saccade.models.freezing import without
 from saccade.models.kernels import KERNELS, AbstractKernel, KernelName
 from saccade.tasks.long_documents import Moments
-from saccade.tasks.topic_documents import Documents
+from saccade.tasks.topic_documents import Documents, HasTopicIds, TopicDocuments
 
 PARTS = ("embeddings", "values", "keys", "queries", "bias", "score_table")
 
 BLOCKS = ("hidden", "same", "other", "output hidden")
-"""Blocks of a value matrix: the hidden id's column, words of one topic, words of two, the hidden
-id's row.
+"""Blocks of a value matrix: the hidden id's column, words of the same topic, words of different
+topics, the hidden id's row.
 """
 
 Attention = Literal["uniform", "learned", "tied", "free"]
@@ -52,16 +52,16 @@ Start = Literal["gaussian", "uniform", "default"]
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """A value matrix that is constant on blocks: row = output word, column = attended id. Its
-    row of the hidden id is 0.
+    """A value matrix that is constant on blocks. Rows are output words, columns are attended ids;
+    the hidden id's row is 0.
     """
 
     hidden: Any
-    """Entries of the hidden id's column (x of the theory)."""
+    """The hidden id's column (x of the theory)."""
     same: Any
-    """Entries of words of one topic, the diagonal included (s)."""
+    """Words of the same topic, the diagonal included (s)."""
     other: Any
-    """Entries of words of two topics (q)."""
+    """Words of different topics (q)."""
 
     def table(self, topic_of_id: np.ndarray, hidden_id: int) -> Float[Array, "output key"]:
         topic = np.asarray(topic_of_id)
@@ -77,9 +77,7 @@ class Blocks:
 
 
 class TiedScores(eqx.Module):
-    """Attention tied to three numbers: c1 on the same word, c2 on another word of its topic, c3
-    on any other.
-    """
+    """Attention tied to c1 (same word), c2 (another word of the topic) and c3 (anything else)."""
 
     same_word: Float[Array, ""]
     """log(c1 / c3), the logarithm of beta."""
@@ -88,7 +86,7 @@ class TiedScores(eqx.Module):
 
 
 class OneLayerTransformer(AbstractModel):
-    """Embeddings (None: one-hot), a value matrix, and scores of one kind."""
+    """Embeddings (None: one-hot), a value matrix, and one kind of scores."""
 
     embeddings: Float[Array, "dimension id"] | None
     values: Float[Array, "dimension dimension"] | None
@@ -102,13 +100,13 @@ class OneLayerTransformer(AbstractModel):
     tied: TiedScores | None
     score_table: Float[Array, "query key"] | None
     relation: Int[Array, "query key"] | None
-    """Of tied attention: 0 same word, 1 same topic, 2 anything else."""
+    """For tied attention: 0 same word, 1 same topic, 2 anything else."""
     ridge: Any
     kernel: AbstractKernel
     ids: int = eqx.field(static=True)
     hidden_id: int = eqx.field(static=True)
     looking_share: float = eqx.field(static=True)
-    """Share of the positions that are selected and show a word."""
+    """Share of the positions that are selected and show a word; 1 if masking is swept."""
     selected_hidden: bool = eqx.field(static=True)
     frozen: tuple[str, ...] = eqx.field(static=True)
 
@@ -120,11 +118,8 @@ class OneLayerTransformer(AbstractModel):
             return self.score_table
         if self.tied is not None:
             assert self.relation is not None
-            return jnp.where(
-                self.relation == 0,
-                self.tied.same_word,
-                jnp.where(self.relation == 1, self.tied.same_topic, 0.0),
-            )
+            topic = jnp.where(self.relation == 1, self.tied.same_topic, 0.0)
+            return jnp.where(self.relation == 0, self.tied.same_word, topic)
         if self.keys is None or self.queries is None:
             return None
         queries, keys = (self._embedded(part) for part in (self.queries, self.keys))
@@ -132,11 +127,11 @@ class OneLayerTransformer(AbstractModel):
             queries, keys = queries + self.query_bias[:, None], keys + self.key_bias[:, None]
         return self.kernel.scores(queries.T, keys.T)
 
-    def _embedded(self, part: Float[Array, "row dimension"]) -> Float[Array, "row id"]:
+    def _embedded(self, part: Float[Array, "*row dimension"]) -> Float[Array, "*row id"]:
         return part if self.embeddings is None else part @ self.embeddings
 
     def value_table(self) -> Float[Array, "key output"]:
-        """What attending to a key id adds to every output: (W_E^T W_V W_E)^T."""
+        """The contribution of each key id to every output: (W_E^T W_V W_E)^T."""
         if self.embeddings is None:
             return jnp.eye(self.ids) if self.values is None else self.values.T
         if self.values is None:
@@ -150,24 +145,19 @@ class OneLayerTransformer(AbstractModel):
     def _added(
         self, outputs: Float[Array, "*some id"], mass: Float[Array, "*some"]
     ) -> Float[Array, "*some id"]:
-        """Outputs with the biases: that of the values times the mass of attention, and that of
-        the outputs.
-        """
+        """Outputs plus the value bias times the attention mass, plus the output bias."""
         if self.value_bias is not None:
-            offset = (
-                self.value_bias if self.embeddings is None else self.value_bias @ self.embeddings
-            )
-            outputs = outputs + mass[..., None] * offset
+            outputs = outputs + mass[..., None] * self._embedded(self.value_bias)
         return outputs if self.bias is None else outputs + self.bias
 
     def offset(self) -> Float[Array, " id"]:
-        """What the biases add to every output, under attention of mass 1."""
+        """The contribution of the biases to every output, for attention of mass 1."""
         return self._added(jnp.zeros(self.ids), jnp.ones(()))
 
     def _weights(
         self, scores: Float[Array, "*some key"], seen: Bool[Array, "*some key"]
     ) -> Float[Array, "*some key"]:
-        """Weights of the keys that are seen; all 0 where none is."""
+        """Weights of the visible keys; all 0 where no key is visible."""
         blind = ~jnp.any(seen, axis=-1, keepdims=True)
         return jnp.where(blind, 0.0, self.kernel.weights(jnp.where(seen | blind, scores, -jnp.inf)))
 
@@ -182,7 +172,7 @@ class OneLayerTransformer(AbstractModel):
         counts: Float[Array, "row key"],
         values: Float[Array, "key id"],
     ) -> Float[Array, "row id"]:
-        """Outputs of queries, from their scores and the counts of their documents."""
+        """Outputs of queries, from their scores and their documents' word counts."""
         present = counts > 0
         if scores is None:
             scores = jnp.zeros_like(counts)
@@ -192,43 +182,51 @@ class OneLayerTransformer(AbstractModel):
     # -- calling -----------------------------------------------------------------------------------
 
     def __call__(self, batch: Documents) -> Output:
-        """Logits and attention at every position. (Training takes the short way, see `guesses`.)"""
+        """Logits and attention at every position. (Training uses the cheaper `guesses`.)"""
         scores, seen = self.scores(), self._seen(batch)
         shape = (*batch.words.shape, batch.words.shape[1])
-        position_scores = (
-            jnp.zeros(shape)
-            if scores is None
-            else scores[batch.words[:, :, None], batch.words[:, None, :]]
-        )
-        attention = self._weights(
-            position_scores, jnp.broadcast_to(True if seen is None else seen[:, None, :], shape)
-        )
+        position_scores = jnp.zeros(shape)
+        if scores is not None:
+            position_scores = scores[batch.words[:, :, None], batch.words[:, None, :]]
+        visible = jnp.broadcast_to(True if seen is None else seen[:, None, :], shape)
+        attention = self._weights(position_scores, visible)
         values = self.value_table()[batch.words]
         logits = jnp.einsum("dqk,dko->dqo", attention, values)
         return Output(self._added(logits, jnp.sum(attention, axis=-1)), attention)
 
     def guesses(self, batch: Documents) -> "Guesses":
-        """What the model guesses at the selected positions: one row a document for all that are
-        hidden, one for each other.
+        """Outputs at the selected positions: one row per document for all hidden ones, and one for
+        each of the others.
         """
         documents, positions = batch.words.shape
         hidden = batch.selected & (batch.words == self.hidden_id)
-        place, there = chosen_places(
-            batch.selected & ~hidden, most(documents * positions, self.looking_share)
-        )
-        query = jnp.concatenate(
-            [jnp.full(documents, self.hidden_id), batch.words.reshape(-1)[place]]
-        )
+        rows = most(documents * positions, self.looking_share)
+        place, used = chosen_places(batch.selected & ~hidden, rows)
+        shown = batch.words.reshape(-1)[place]
+        query = jnp.concatenate([jnp.full(documents, self.hidden_id), shown])
         document = jnp.concatenate([jnp.arange(documents), place // positions])
         label = batch.labels.reshape(-1)[place]
-        right = (label[:, None] == jnp.arange(self.ids)) & there[:, None]
+        right = (label[:, None] == jnp.arange(self.ids)) & used[:, None]
         targets = jnp.concatenate([id_counts(batch.labels, hidden, self.ids), right])
         scores = self.scores()
+        scores = None if scores is None else scores[query]
         counts = id_counts(batch.words, self._seen(batch), self.ids)[document]
-        return Guesses(
-            self._outputs(None if scores is None else scores[query], counts, self.value_table()),
-            targets,
-        )
+        return Guesses(self._outputs(scores, counts, self.value_table()), targets)
+
+    def loss(self, batch: Documents | Moments) -> Float[Array, ""]:
+        """Squared error: the mean of ||f - e_w||^2 over the selected positions (w the correct
+        word), or for long documents its excess over the minimum, E ||W Pt + b - P||^2.
+        """
+        if isinstance(batch, Moments):
+            if self.scores() is not None:
+                raise ConfigError("attention: got scores, allowed: uniform on long documents")
+            outputs = batch.shown @ self.value_table() + batch.constant[:, None] * self.offset()
+            return jnp.sum((outputs - batch.target) ** 2)
+        guesses = self.guesses(batch)
+        times = jnp.sum(guesses.targets, axis=1)
+        squares = times * (jnp.sum(guesses.outputs**2, axis=1) + 1)
+        squares = squares - 2 * jnp.sum(guesses.outputs * guesses.targets, axis=1)
+        return jnp.sum(squares) / guesses.count
 
     def penalty(self) -> Float[Array, ""] | float:
         if self.values is None or (isinstance(self.ridge, float) and self.ridge == 0):
@@ -241,55 +239,37 @@ class OneLayerTransformer(AbstractModel):
 
 
 class Guesses(eqx.Module):
-    """Outputs at the selected positions, and the words that were there."""
+    """Outputs at the selected positions, and the correct words."""
 
     outputs: Float[Array, "row id"]
     targets: Float[Array, "row id"]
-    """How often each id is right in this row; all 0 in rows that are not used."""
+    """How often each id is correct in this row; all 0 in unused rows."""
 
     @property
     def count(self) -> Float[Array, ""]:
-        """Selected positions."""
+        """Number of selected positions."""
         return jnp.maximum(jnp.sum(self.targets), 1)
 
 
-def squared_error(model: OneLayerTransformer, batch: Documents) -> Float[Array, ""]:
-    """Mean over the selected positions of ||f - e_w||^2, w the right word."""
-    guesses = model.guesses(batch)
-    times = jnp.sum(guesses.targets, axis=1)
-    squares = times * (jnp.sum(guesses.outputs**2, axis=1) + 1) - 2 * jnp.sum(
-        guesses.outputs * guesses.targets, axis=1
-    )
-    return jnp.sum(squares) / guesses.count
-
-
 def guess_entropy(model: OneLayerTransformer, batch: Documents) -> Float[Array, ""]:
-    """Mean over the selected positions of the cross-entropy of the right word."""
+    """Mean cross-entropy of the correct word over the selected positions."""
     guesses = model.guesses(batch)
     return -jnp.sum(jax.nn.log_softmax(guesses.outputs) * guesses.targets) / guesses.count
 
 
-def expected_squared_error(model: OneLayerTransformer, batch: Moments) -> Float[Array, ""]:
-    """E ||W Pt + b - P||^2 over long documents, under uniform attention: what squared error
-    exceeds its minimum by.
-    """
-    outputs = batch.shown @ model.value_table() + batch.constant[:, None] * model.offset()
-    return jnp.sum((outputs - batch.target) ** 2)
-
-
 def uniform_curvature(model: OneLayerTransformer, batch: Moments) -> Float[Array, ""]:
-    """Largest curvature of `expected_squared_error` and the ridge in the values, with one-hot
-    embeddings.
+    """Largest curvature of loss and ridge in the values, for one-hot embeddings and uniform
+    attention.
     """
     return 2 * (jnp.linalg.norm(batch.shown, ord=2) ** 2 + model.ridge)
 
 
 def id_counts(
     ids: Int[Array, "document position"],
-    present: Bool[Array, "document position"] | None,
+    present: Bool[Array, "document position"] | Float[Array, "document position"] | None,
     size: int,
 ) -> Float[Array, "document id"]:
-    """How often each document has each id, among the positions that are present."""
+    """How often each id occurs in each document, among the positions that are present."""
     dtype = jnp.zeros(()).dtype
     weight = jnp.ones(ids.shape, dtype) if present is None else present.astype(dtype)
     document = jnp.arange(ids.shape[0])[:, None]
@@ -299,13 +279,11 @@ def id_counts(
 def chosen_places(
     chosen: Bool[Array, "document position"], rows: int
 ) -> tuple[Int[Array, " row"], Bool[Array, " row"]]:
-    """Numbers of the chosen places, document after document, in a fixed number of rows; and
-    which rows are used.
-    """
+    """Flat indices of the chosen positions in a fixed number of rows, and which rows are used."""
     documents, positions = chosen.shape
     flags = chosen.astype(jnp.float32)
-    # Running sums as products with triangles: XLA's own are slow to compile and to run on a CPU.
-    # Exact below 2^24.
+    # Cumulative sums as products with triangular matrices: XLA's own are slow to compile and to run
+    # on a CPU. Exact below 2^24.
     before = flags @ jnp.triu(jnp.ones((positions, positions), jnp.float32), 1)
     starts = jnp.tril(jnp.ones((documents, documents), jnp.float32), -1) @ jnp.sum(flags, axis=1)
     row = jnp.where(chosen, (before + starts[:, None]).astype(jnp.int32), rows)
@@ -315,39 +293,36 @@ def chosen_places(
 
 
 def most(trials: int, probability: float) -> int:
-    """A number that a binomial variable exceeds with probability below 1e-15 (Bernstein)."""
+    """A bound that a binomial variable exceeds with probability below 1e-15 (Bernstein)."""
     mean, room = trials * probability, 34.6
     return min(trials, math.ceil(mean + room / 3 + math.sqrt((room / 3) ** 2 + 2 * room * mean)))
 
 
 @dataclasses.dataclass(frozen=True)
 class OneLayerTransformerConfig(AbstractModelConfig):
-    """Which parts there are, which learn, and where they start."""
+    """The parts of the model, which of them learn, and their initialisation."""
 
     embedding: Embedding = "one_hot"
-    """one_hot: true one-hot vectors, frozen; trained: tied input and output embeddings."""
+    """one_hot: frozen one-hot vectors; trained: tied input and output embeddings."""
     dimension: int = 0
-    """Dimension of trained embeddings; 0: as many as ids."""
+    """Dimension of trained embeddings; 0: the number of ids."""
     attention: Attention = "learned"
     """uniform; learned: keys and queries; tied: three numbers; free: a table of scores."""
     values: Literal["trained", "identity"] | Callable[[Any], Blocks] = "trained"
-    """trained; identity; or a function of the task that gives the blocks of frozen values."""
+    """trained; identity; or a function of the task that returns the blocks of frozen values."""
     frozen: tuple[str, ...] = ()
-    """Parts that are there and do not learn: embeddings, values, keys, queries, bias,
-    score_table.
-    """
+    """Parts that do not learn: embeddings, values, keys, queries, bias, score_table."""
     bias: bool = False
     """Whether outputs have a trained bias. (Its curvature is 10 to 20 times that of the values.)"""
     layer_biases: bool = False
     """Whether keys, queries and values have biases, as in the authors' code."""
     start: Start = "gaussian"
-    """Of keys, queries and values: gaussian N(0, std^2); uniform on 0 to std (the authors'
-    code); default: PyTorch's.
-    """
+    """Initialisation of keys, queries and values: gaussian, N(0, std^2); uniform on 0 to std (the
+    authors' code); default, PyTorch's."""
     start_std: float = 1e-3
-    """Scale of that start."""
+    """Scale of that initialisation."""
     embedding_std: float = 0.05
-    """Standard deviation of trained embeddings at the start."""
+    """Standard deviation of trained embeddings at initialisation."""
     selected_hidden: bool = False
     """Selected positions cannot be attended to (the authors' code)."""
     ridge: float = 0.0
@@ -356,34 +331,20 @@ class OneLayerTransformerConfig(AbstractModelConfig):
     """softmax, or gaussian (not normalised)."""
 
     def __post_init__(self):
-        require(
-            self, "embedding", "one_hot, trained", lambda value: value in ("one_hot", "trained")
-        )
-        require(
-            self,
-            "attention",
-            "uniform, learned, tied, free",
-            lambda value: value in ("uniform", "learned", "tied", "free"),
-        )
-        require(
-            self,
-            "start",
-            "gaussian, uniform, default",
-            lambda value: value in ("gaussian", "uniform", "default"),
-        )
+        choices = (("embedding", Embedding), ("attention", Attention), ("start", Start))
+        for field, kind in choices:
+            require(self, field, ", ".join(get_args(kind)), get_args(kind).__contains__)
         require(self, "kernel", ", ".join(KERNELS), lambda value: value in KERNELS)
         require_count(self, "dimension", least=0)
         for field in ("start_std", "embedding_std", "ridge"):
-            require(
-                self, field, "a finite number, at least 0", lambda value: 0 <= value < float("inf")
-            )
+            require(self, field, "a finite number, at least 0", lambda value: 0 <= value < math.inf)
         unknown = [part for part in self.frozen if part not in PARTS]
         if unknown:
             raise ConfigError(f"frozen: got {unknown[0]}, allowed: {', '.join(PARTS)}")
         if callable(self.values) and self.embedding != "one_hot":
             raise ConfigError(
-                "values: got blocks, allowed: only with one-hot embeddings, blocks are a table of"
-                " words"
+                "values: got blocks, allowed: only with one-hot embeddings, because blocks are"
+                " a table of words"
             )
         if self.kernel == "gaussian" and self.attention != "learned":
             raise ConfigError(
@@ -391,35 +352,29 @@ class OneLayerTransformerConfig(AbstractModelConfig):
                 " keys and queries"
             )
 
-    def build(self, task: Any, key: PRNGKeyArray) -> OneLayerTransformer:
+    @classmethod
+    def example(cls) -> tuple[Self, TopicDocuments]:
+        return cls(start_std=0.5), TopicDocuments.example()
+
+    def build(self, task: HasTopicIds, key: PRNGKeyArray) -> OneLayerTransformer:
         embedding_key, value_key, key_key, query_key, *bias_keys = jax.random.split(key, 7)
-        ids = task.vocabulary_size
-        trained = self.embedding == "trained"
-        dimension = (self.dimension or ids) if trained else ids
-        learned = self.attention == "learned"
-        frozen = self.frozen
+        ids, frozen = task.vocabulary_size, self.frozen
+        embeddings, dimension = None, ids
+        if self.embedding == "trained":
+            dimension = self.dimension or ids
+            embeddings = self.embedding_std * jax.random.normal(embedding_key, (dimension, ids))
         values = None
         if callable(self.values):
-            values, frozen = (
-                self.values(task).table(task.topic_of_id, task.hidden_id),
-                (*frozen, "values"),
-            )
+            values = self.values(task).table(task.topic_of_id, task.hidden_id)
+            frozen = (*frozen, "values")
         elif self.values == "trained":
             values = self._matrix(value_key, dimension)
-        topic, same = task.topic_of_id, np.eye(ids, dtype=bool)
-        words = (topic >= 0)[:, None] & (topic >= 0)[None, :]
-        relation = np.where(
-            words & same, 0, np.where(words & (topic[:, None] == topic[None, :]), 1, 2)
-        )
-        biases = (
-            [self._vector(one, dimension) for one in bias_keys] if self.layer_biases else [None] * 3
-        )
+        learned, tied = self.attention == "learned", self.attention == "tied"
+        biases = [None] * 3
+        if self.layer_biases:
+            biases = [self._vector(one, dimension) for one in bias_keys]
         return OneLayerTransformer(
-            embeddings=(
-                self.embedding_std * jax.random.normal(embedding_key, (dimension, ids))
-                if trained
-                else None
-            ),
+            embeddings=embeddings,
             values=values,
             keys=self._matrix(key_key, dimension) if learned else None,
             queries=self._matrix(query_key, dimension) if learned else None,
@@ -427,9 +382,9 @@ class OneLayerTransformerConfig(AbstractModelConfig):
             query_bias=biases[1] if learned else None,
             value_bias=biases[2] if values is not None else None,
             bias=jnp.zeros(ids) if self.bias else None,
-            tied=TiedScores(jnp.zeros(()), jnp.zeros(())) if self.attention == "tied" else None,
+            tied=TiedScores(jnp.zeros(()), jnp.zeros(())) if tied else None,
             score_table=jnp.zeros((ids, ids)) if self.attention == "free" else None,
-            relation=jnp.asarray(relation) if self.attention == "tied" else None,
+            relation=jnp.asarray(_relation(task.topic_of_id)) if tied else None,
             ridge=self.ridge,
             kernel=KERNELS[self.kernel],
             ids=ids,
@@ -446,17 +401,24 @@ class OneLayerTransformerConfig(AbstractModelConfig):
             case "uniform":
                 return self.start_std * jax.random.uniform(key, (size, size))
             case "default":
-                return jax.random.uniform(
-                    key, (size, size), minval=-(size**-0.5), maxval=size**-0.5
-                )
+                return _default(key, (size, size))
 
     def _vector(self, key: PRNGKeyArray, size: int) -> Float[Array, " size"]:
-        if self.start == "default":
-            return jax.random.uniform(key, (size,), minval=-(size**-0.5), maxval=size**-0.5)
-        return jnp.zeros(size)
+        return _default(key, (size,)) if self.start == "default" else jnp.zeros(size)
 
 
-def _looking_share(task: Any) -> float:
-    """Share of the positions that are selected and show a word, or 1 if it is swept."""
+def _default(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """PyTorch's default initialisation of a linear layer."""
+    bound = shape[0] ** -0.5
+    return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
+
+
+def _relation(topic: Int[np.ndarray, " id"]) -> Int[np.ndarray, "query key"]:
+    word = topic >= 0
+    words, same = word[:, None] & word[None, :], topic[:, None] == topic[None, :]
+    return np.where(words & np.eye(len(topic), dtype=bool), 0, np.where(words & same, 1, 2))
+
+
+def _looking_share(task: HasTopicIds) -> float:
     share = task.masking.selected * (task.masking.kept + task.masking.replaced)
     return float(share) if isinstance(share, float | int) else 1.0

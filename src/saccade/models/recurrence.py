@@ -1,10 +1,9 @@
-"""The recurrent layer: LSTM or GRU, one or both directions, one component for every model that has
-one.
+"""The recurrent layer: LSTM or GRU in one direction, shared by all recurrent models.
 
-The gradient is written by hand, for speed: differentiated as it stands, a scan adds up the gradient
-of the state's weights in every step (a product and a sum of the size of the weights). Here the
-backward scan only carries what is recurrent, and the weights' gradient is one product over all
-steps and sentences. Numbers and starts are those of PyTorch's `nn.LSTM` and `nn.GRU`.
+The gradient is written by hand for speed. Automatic differentiation of a scan accumulates the
+gradient of the state's weights in every step (a product and a sum of the size of the weights). Here
+the backward scan carries only the recurrent part, and the weights' gradient is one product over all
+steps and sentences. Outputs and initialisation are those of PyTorch's `nn.LSTM` and `nn.GRU`.
 """
 
 from functools import partial
@@ -19,12 +18,11 @@ from saccade.models.linear import uniform
 
 CellName = Literal["lstm", "gru"]
 State = tuple[Float[Array, "sentence hidden"], ...]
-"""What a cell hands on: the output first; an LSTM also has its memory."""
+"""State of a cell: the output first; an LSTM also has its memory."""
 
 FEW_WORDS = 512
-"""Up to here a word's row is found by a product with one-hot vectors: its gradient is a product
-too, and not a slow scatter.
-"""
+"""Up to this vocabulary size, rows are looked up by a product with one-hot vectors: its gradient
+is a product too, and not a slow scatter."""
 
 
 def lstm_cell(
@@ -48,7 +46,7 @@ def gru_cell(
 
 
 CELLS = {"lstm": (lstm_cell, 4, 2), "gru": (gru_cell, 3, 1)}
-"""Each cell: its function, its gates and the arrays of its state."""
+"""Per cell: its function, number of gates and number of arrays in its state."""
 
 
 def _fed_back(
@@ -58,7 +56,7 @@ def _fed_back(
 
 
 def _held(there: Bool[Array, " sentence"] | None, new: State, old: State) -> State:
-    """The new state where there is a word, and the old one at padding."""
+    """The new state at words, the old one at padding."""
     if there is None:
         return new
     return tuple(jnp.where(there[:, None], one, other) for one, other in zip(new, old, strict=True))
@@ -74,7 +72,7 @@ def recur(
     mask: Bool[Array, "position sentence"] | None,
     backwards: bool,
 ) -> tuple[Float[Array, "position sentence hidden"], State]:
-    """All outputs, and the last state, of a cell along the positions."""
+    """All outputs along the positions, and the last state."""
     return _forward(cell, inputs, weights, bias, start, mask, backwards)[0]
 
 
@@ -123,9 +121,7 @@ recur.defvjp(_forward, _backward)
 
 
 class Recurrence(eqx.Module):
-    """One recurrent layer in one direction. Arrays inside have positions first, as the scan
-    wants them.
-    """
+    """One recurrent layer in one direction. Arrays within have positions first, for the scan."""
 
     input_weights: Float[Array, "feature gate"]
     input_bias: Float[Array, " gate"]
@@ -138,22 +134,20 @@ class Recurrence(eqx.Module):
     def build(
         key: PRNGKeyArray, features: int, hidden: int, cell: CellName, backwards: bool = False
     ) -> "Recurrence":
-        """Uniform between -1 and 1 over sqrt(hidden), as PyTorch does it."""
+        """Uniform within +-1 / sqrt(hidden), as in PyTorch."""
         gates = CELLS[cell][1] * hidden
         shapes = ((features, gates), (gates,), (hidden, gates), (gates,))
         keys = jax.random.split(key, len(shapes))
-        arrays = [uniform(key, shape, hidden) for key, shape in zip(keys, shapes, strict=True)]
-        input_weights, input_bias, state_weights, state_bias = arrays
-        return Recurrence(input_weights, input_bias, state_weights, state_bias, cell, backwards)
+        arrays = (uniform(key, shape, hidden) for key, shape in zip(keys, shapes, strict=True))
+        return Recurrence(*arrays, cell=cell, backwards=backwards)
 
     @property
     def hidden(self) -> int:
         return self.state_weights.shape[0]
 
     def start(self, sentences: int) -> State:
-        return (jnp.zeros((sentences, self.hidden), self.state_weights.dtype),) * CELLS[self.cell][
-            2
-        ]
+        zeros = jnp.zeros((sentences, self.hidden), self.state_weights.dtype)
+        return (zeros,) * CELLS[self.cell][2]
 
     def of_words(
         self,
@@ -163,11 +157,10 @@ class Recurrence(eqx.Module):
         start: State | None = None,
         gates: Float[Array, "sentence position"] | None = None,
     ) -> tuple[Float[Array, "sentence position hidden"], State]:
-        """Outputs at all positions, and the last state, for sentences of words that have
-        embeddings.
+        """Outputs at all positions, and the last state, for sentences of words.
 
-        The table is projected before words look themselves up in it. `gates` multiply the
-        embeddings, for saliency.
+        The table of embeddings is projected before the look-up. `gates` multiply the embeddings,
+        for saliency.
         """
         inputs = looked_up(table @ self.input_weights, words)
         if gates is not None:
@@ -183,7 +176,7 @@ class Recurrence(eqx.Module):
 def looked_up(
     table: Float[Array, "word column"], words: Int[Array, "*some"]
 ) -> Float[Array, "*some column"]:
-    """The rows of some words."""
+    """The rows of the table at the words' ids."""
     if table.shape[0] > FEW_WORDS:
         return table[words]
     return jax.nn.one_hot(words, table.shape[0], dtype=table.dtype) @ table

@@ -1,31 +1,42 @@
 """The sequence-to-sequence model with dot attention (Snell, Zhong, Klein & Steinhardt 2021,
 sections 2.1 and 5.2).
 
-Encoder states h_l, decoder states s_t (teacher forcing); head k scores a_{t,l} = (A_k s_t + b_k) .
-h_l; its softmax over l weighs the states; the heads' contexts are summed (the text) or averaged
-(the authors' code), after a projection P_k that the code has and the text does not; N([c_t, s_t]),
-one hidden layer, gives the logits. The lexical probe asks the same N what it would say if all heads
-attended to one position only: beta_{t,l} = N([c of h_l alone, s_t])_{y_t}.
+Encoder states h_l, decoder states s_t (teacher forcing). Head k has scores a_{t,l} = (A_k s_t +
+b_k) . h_l, and its softmax over l weights the states. The heads' contexts are summed (the text) or
+averaged (the authors' code), after a projection P_k that only the code has. N([c_t, s_t]), with one
+hidden layer, gives the logits. The lexical probe applies the same N as if all heads attended to a
+single position: beta_{t,l} = N([c of h_l alone, s_t])_{y_t}.
 
-Starts are PyTorch's. `base_start` and `head_starts` name starts by number: with them the base, or a
-head, is the same in every member, whatever its seed, so that heads can be drawn, tried and
-combined.
+Initialisation is PyTorch's. `base_start` and `head_starts` select initialisations by number: the
+base, or a head, of a number is the same in every member whatever its seed, so that heads can be
+drawn, tried and combined.
 """
 
 import dataclasses
-from typing import Any, Literal
+from collections.abc import Callable
+from functools import partial
+from operator import contains
+from typing import Any, Literal, Self, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
 
 from saccade.core.errors import ConfigError
-from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Output, SentencePairs
+from saccade.core.interfaces import (
+    AbstractModel,
+    AbstractModelConfig,
+    AbstractTask,
+    HasVocabulary,
+    Output,
+    SentencePairs,
+)
 from saccade.core.sweep import Swept, require, require_count
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName
 from saccade.models.linear import Linear
 from saccade.models.recurrence import CellName, Recurrence, State
+from saccade.tasks.copying import Copying
 
 AttentionKind = Literal["learned", "frozen", "uniform"]
 LexiconKind = Literal["learned", "frozen"]
@@ -34,12 +45,12 @@ Activation = Literal["tanh", "relu"]
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
 NOT_USED = -1e9
-"""Logit of an id that the task never uses: its probability is exactly 0, and so is its gradient."""
+"""Logit of an id that the task never uses: its probability and its gradient are exactly zero."""
 
 
 class Heads(eqx.Module):
-    """Attention heads, stacked: how each makes a query of a decoder state, and a context of what
-    it sees.
+    """Attention heads, stacked: the maps from decoder states to queries, and from attended states
+    to contexts.
     """
 
     query_weights: Float[Array, "head hidden hidden"]
@@ -48,19 +59,13 @@ class Heads(eqx.Module):
     context_bias: Float[Array, "head hidden"] | None
 
     @staticmethod
-    def build(keys: Any, hidden: int, projected: bool) -> "Heads":
-        def one(key: PRNGKeyArray) -> tuple[Linear, Linear]:
-            query_key, context_key = jax.random.split(key)
-            return Linear.build(query_key, hidden, hidden), Linear.build(
-                context_key, hidden, hidden
-            )
+    def build(keys: Key[Array, " head"], hidden: int, projected: bool) -> "Heads":
+        def one(key: PRNGKeyArray) -> tuple[Linear, ...]:
+            return tuple(Linear.build(part, hidden, hidden) for part in jax.random.split(key))
 
         query, context = jax.vmap(one)(keys)
-        return Heads(
-            query.weights,
-            query.bias,
-            *((context.weights, context.bias) if projected else (None, None)),
-        )
+        projection = (context.weights, context.bias) if projected else (None, None)
+        return Heads(query.weights, query.bias, *projection)
 
     @property
     def count(self) -> int:
@@ -72,9 +77,9 @@ class Heads(eqx.Module):
         return jnp.einsum("bth,khd->bktd", states, self.query_weights) + self.query_bias[:, None]
 
     def contexts(
-        self, seen: Float[Array, "pair head place hidden"]
-    ) -> Float[Array, "pair place hidden"]:
-        """The sum of all heads' contexts, given what each of them sees."""
+        self, seen: Float[Array, "pair head target hidden"]
+    ) -> Float[Array, "pair target hidden"]:
+        """The sum of all heads' contexts, given the states that each head attends to."""
         if self.context_weights is None or self.context_bias is None:
             return seen.sum(1)
         return jnp.einsum("bkth,khd->btd", seen, self.context_weights) + self.context_bias.sum(0)
@@ -82,7 +87,7 @@ class Heads(eqx.Module):
     def contexts_of_one(
         self, states: Float[Array, "pair source hidden"]
     ) -> Float[Array, "pair source hidden"]:
-        """The sum of all heads' contexts, if all see one position only, for every position."""
+        """The sum of all heads' contexts if all attend to one position only, for every position."""
         if self.context_weights is None or self.context_bias is None:
             return self.count * states
         return states @ self.context_weights.sum(0) + self.context_bias.sum(0)
@@ -93,14 +98,14 @@ class SequenceToSequence(AbstractModel):
 
     source_embeddings: Float[Array, "id feature"]
     target_embeddings: Float[Array, "id feature"] | None
-    """None: the source's are used."""
+    """None: shared with the source."""
     encoder: Recurrence
     decoder: Recurrence
     heads: Heads
     hidden_layer: Linear
     output_layer: Linear
     used_ids: Bool[Array, " id"]
-    """Ids that the task uses; the others get no probability."""
+    """Ids that the task uses; the others have probability zero."""
     together: Together = eqx.field(static=True)
     activation: Activation = eqx.field(static=True)
     attention: AttentionKind = eqx.field(static=True)
@@ -110,9 +115,8 @@ class SequenceToSequence(AbstractModel):
     def encoded(
         self, batch: SentencePairs, gates: Float[Array, "pair source"] | None = None
     ) -> tuple[Float[Array, "pair source hidden"], State]:
-        return self.encoder.of_words(
-            self.source_embeddings, batch.source, batch.source_mask, gates=gates
-        )
+        table, words = self.source_embeddings, batch.source
+        return self.encoder.of_words(table, words, batch.source_mask, gates=gates)
 
     def decoded(self, batch: SentencePairs, start: State) -> Float[Array, "pair target hidden"]:
         table = self.source_embeddings if self.target_embeddings is None else self.target_embeddings
@@ -124,22 +128,18 @@ class SequenceToSequence(AbstractModel):
         decoded: Float[Array, "pair target hidden"],
         mask: Bool[Array, "pair source"],
     ) -> Float[Array, "pair head target source"]:
-        """Attention of every head; padding gets none."""
+        """Attention of every head; zero at padding."""
         if self.attention == "uniform":
             shape = (encoded.shape[0], self.heads.count, decoded.shape[1], encoded.shape[1])
-            return jnp.broadcast_to(
-                (mask / mask.sum(-1, keepdims=True))[:, None, None], shape
-            ).astype(encoded.dtype)
+            even = (mask / mask.sum(-1, keepdims=True))[:, None, None]
+            return jnp.broadcast_to(even, shape).astype(encoded.dtype)
         scores = self.kernel.scores(self.heads.queries(decoded), encoded[:, None], scale=1.0)
         return self.kernel.weights(jnp.where(mask[:, None, None], scores, -jnp.inf))
-
-    def _mixed(self, contexts: Float[Array, "..."]) -> Float[Array, "..."]:
-        return contexts / self.heads.count if self.together == "mean" else contexts
 
     def __call__(
         self, batch: SentencePairs, gates: Float[Array, "pair source"] | None = None
     ) -> Output:
-        """Logits of every target word, and the heads' mean attention. `gates` multiply the
+        """Logits of every target word, and the mean attention over heads. `gates` multiply the
         source embeddings.
         """
         encoded, last = self.encoded(batch, gates)
@@ -150,20 +150,24 @@ class SequenceToSequence(AbstractModel):
         hidden = self.hidden_layer(jnp.concatenate([contexts, decoded], axis=-1))
         return Output(self._logits(hidden), weights.mean(1))
 
+    def _mixed(self, contexts: Float[Array, "..."]) -> Float[Array, "..."]:
+        return contexts / self.heads.count if self.together == "mean" else contexts
+
     def _logits(self, hidden: Float[Array, "*some hidden"]) -> Float[Array, "*some id"]:
         logits = self.output_layer(ACTIVATIONS[self.activation](hidden))
         return jnp.where(self.used_ids, logits, NOT_USED)
 
+    def loss(self, batch: SentencePairs) -> Float[Array, ""]:
+        """Mean cross-entropy of the target words."""
+        return token_entropy(self, batch)
+
     def lexical_probe(self, batch: SentencePairs) -> Float[Array, "pair target source"]:
-        """beta: the log probability of the right word, if every head attended to one position
-        only.
-        """
+        """log beta: the log probability of the correct word if all heads attend to one position."""
         encoded, last = self.encoded(batch)
         decoded = self.decoded(batch, last)
         size = encoded.shape[-1]
-        of_context = (
-            self._mixed(self.heads.contexts_of_one(encoded)) @ self.hidden_layer.weights[:size]
-        )
+        contexts = self._mixed(self.heads.contexts_of_one(encoded))
+        of_context = contexts @ self.hidden_layer.weights[:size]
         of_state = decoded @ self.hidden_layer.weights[size:] + self.hidden_layer.bias
 
         def one_pair(parts: tuple[Array, Array, Array]) -> Float[Array, "target source"]:
@@ -171,27 +175,24 @@ class SequenceToSequence(AbstractModel):
             scores = jax.nn.log_softmax(self._logits(state[:, None] + context[None]))
             return jnp.take_along_axis(scores, target[:, None, None], axis=-1)[..., 0]
 
-        # Pair by pair: all logits of all pairs at once would need gigabytes.
+        # Pair by pair: the logits of all pairs at once would take gigabytes.
         return jax.lax.map(one_pair, (of_context, of_state, batch.target))
 
     def trainable(self) -> PyTree:
-        learned = jax.tree.map(eqx.is_inexact_array, self)
-        still = ["query_weights", "query_bias"] if self.attention != "learned" else []
-        for name in still:
-            learned = eqx.tree_at(lambda tree, name=name: getattr(tree.heads, name), learned, False)
+        trained = super().trainable()
         if self.lexicon == "frozen":
-            nothing = jax.tree.map(lambda _: False, learned)
-            learned = eqx.tree_at(
-                lambda tree: (tree.heads.query_weights, tree.heads.query_bias),
-                nothing,
-                (self.attention == "learned", self.attention == "learned"),
-            )
-        return learned
+            trained = jax.tree.map(lambda _: False, trained)
+        moving = self.attention == "learned"
+        return eqx.tree_at(
+            lambda tree: (tree.heads.query_weights, tree.heads.query_bias),
+            trained,
+            (moving, moving),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class SequenceToSequenceConfig(AbstractModelConfig):
-    """Sizes and variants of the model; as they come, those of the authors' copying code."""
+    """Sizes and variants of the model; the defaults are those of the authors' copying code."""
 
     hidden: int = 256
     """Size of embeddings and states."""
@@ -200,59 +201,54 @@ class SequenceToSequenceConfig(AbstractModelConfig):
     heads: int = 1
     """Attention heads (K)."""
     together: Together = "sum"
-    """sum: contexts of heads are added, as in the text. mean: averaged, as in the code."""
+    """sum: the heads' contexts are added, as in the text. mean: averaged, as in the code."""
     context_projection: bool = True
-    """Whether a head projects what it sees (the code), or not (the text)."""
+    """Whether a head projects the states it attends to (the code), or not (the text)."""
     shared_embeddings: bool = True
     """Whether source and target words share their embeddings."""
     activation: Activation = "tanh"
-    """Of the readout's hidden layer."""
+    """Activation of the readout's hidden layer."""
     attention: AttentionKind = "learned"
-    """learned; frozen: scores keep their random start; uniform: every position counts the same."""
+    """learned; frozen: queries keep their initialisation; uniform: all positions weigh the same."""
     lexicon: LexiconKind = "learned"
-    """learned; frozen: nothing learns but the attention's queries."""
+    """learned; frozen: only the attention's queries are trained."""
     kernel: KernelName = "softmax"
     """How scores become weights."""
     base_start: float | None = None
-    """Number of the start of everything but the heads; None: drawn from the member's seed."""
+    """Number of the initialisation of everything but the heads; None: from the member's seed."""
     head_starts: tuple[float, ...] | None = None
-    """Numbers of the heads' starts, one a head; None: drawn from the member's seed."""
+    """Numbers of the heads' initialisations, one per head; None: from the member's seed."""
 
     def __post_init__(self):
         require_count(self, "hidden", "heads")
-        for field, allowed in (
-            ("cell", ("lstm", "gru")),
-            ("together", ("sum", "mean")),
-            ("activation", tuple(ACTIVATIONS)),
-            ("attention", ("learned", "frozen", "uniform")),
-            ("lexicon", ("learned", "frozen")),
-            ("kernel", tuple(KERNELS)),
+        for field, kind in (
+            ("cell", CellName),
+            ("together", Together),
+            ("activation", Activation),
+            ("attention", AttentionKind),
+            ("lexicon", LexiconKind),
+            ("kernel", KernelName),
         ):
-            require(
-                self, field, ", ".join(allowed), lambda value, allowed=allowed: value in allowed
-            )
-        if self.lexicon == "frozen" and self.attention != "learned":
-            raise ConfigError(
-                f"lexicon: got 'frozen' with attention {self.attention!r}, allowed: with attention"
-                " that is learned"
-            )
+            require(self, field, ", ".join(get_args(kind)), partial(contains, get_args(kind)))
+        require_learned_attention(self.lexicon, self.attention)
         if self.head_starts is not None and len(self.head_starts) != self.heads:
             raise ConfigError(
                 f"head_starts: got {len(self.head_starts)} numbers, allowed: one for each of the"
                 f" {self.heads} heads"
             )
-        for field, starts in (
-            ("base_start", (self.base_start,)),
-            ("head_starts", self.head_starts or ()),
-        ):
-            for start in starts:
-                for number in start.values if isinstance(start, Swept) else (start,):
-                    if number is not None and not (number >= 0 and float(number).is_integer()):
-                        raise ConfigError(
-                            f"{field}: got {number!r}, allowed: a whole number, at least 0"
-                        )
+        starts = (("base_start", self.base_start),) if self.base_start is not None else ()
+        for field, start in (*starts, *(("head_starts", one) for one in self.head_starts or ())):
+            for number in start.values if isinstance(start, Swept) else (start,):
+                if not (number >= 0 and float(number).is_integer()):
+                    raise ConfigError(
+                        f"{field}: got {number!r}, allowed: a whole number, at least 0"
+                    )
 
-    def build(self, task: Any, key: PRNGKeyArray) -> SequenceToSequence:
+    @classmethod
+    def example(cls) -> tuple[Self, AbstractTask]:
+        return cls(hidden=4, heads=2), Copying.example()
+
+    def build(self, task: HasVocabulary, key: PRNGKeyArray) -> SequenceToSequence:
         base_key, head_key = jax.random.split(key)
         if self.base_start is not None:
             base_key = numbered_key(self.base_start, 0)
@@ -260,11 +256,9 @@ class SequenceToSequenceConfig(AbstractModelConfig):
         if self.head_starts is None:
             head_keys = jax.random.split(head_key, self.heads)
         else:
-            head_keys = jax.vmap(lambda number: numbered_key(number, 1))(
-                jnp.stack([jnp.asarray(one) for one in self.head_starts])
-            )
+            numbers = jnp.stack([jnp.asarray(one) for one in self.head_starts])
+            head_keys = jax.vmap(lambda number: numbered_key(number, 1))(numbers)
         size, ids = self.hidden, task.vocabulary_size
-        used: Int[Array, " id"] = getattr(task, "used_ids", jnp.ones(ids, bool))
         return SequenceToSequence(
             jax.random.normal(keys[0], (ids, size)),
             None if self.shared_embeddings else jax.random.normal(keys[1], (ids, size)),
@@ -273,7 +267,7 @@ class SequenceToSequenceConfig(AbstractModelConfig):
             Heads.build(head_keys, size, self.context_projection),
             Linear.build(keys[4], 2 * size, size),
             Linear.build(keys[5], size, ids),
-            used,
+            getattr(task, "used_ids", jnp.ones(ids, bool)),
             self.together,
             self.activation,
             self.attention,
@@ -282,15 +276,25 @@ class SequenceToSequenceConfig(AbstractModelConfig):
         )
 
 
+def require_learned_attention(lexicon: LexiconKind, attention: AttentionKind) -> None:
+    """Refuse a frozen lexicon without learned attention: nothing would be trained."""
+    if lexicon == "frozen" and attention != "learned":
+        raise ConfigError(
+            f"lexicon: got 'frozen' with attention {attention!r}, allowed: with learned attention"
+        )
+
+
 def numbered_key(number: Any, purpose: int) -> PRNGKeyArray:
-    """The key of a numbered start."""
+    """The key of a numbered initialisation."""
     return jax.random.fold_in(jax.random.key(jnp.asarray(number).astype(jnp.uint32)), purpose)
 
 
-def token_entropy(model: Any, batch: SentencePairs) -> Float[Array, ""]:
-    """Mean cross-entropy of the target words."""
+def token_entropy(
+    model: Callable[[SentencePairs], Output], batch: SentencePairs
+) -> Float[Array, ""]:
+    """Mean cross-entropy of the target words, for any model of sentence pairs."""
     logits = model(batch).logits
     correct = batch.target[..., None] == jnp.arange(logits.shape[-1])
-    # A masked sum rather than a gather: the gradient is then a masked sum too, and not a scatter.
+    # A masked sum rather than a gather: its gradient is a masked sum too, and not a scatter.
     surprise = -jnp.sum(jax.nn.log_softmax(logits) * correct, axis=-1)
     return jnp.sum(surprise * batch.target_mask) / batch.target_mask.sum()

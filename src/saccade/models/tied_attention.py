@@ -1,19 +1,19 @@
 """Attention tied to three numbers, over frozen values, in infinitely long documents (Li, Li &
 Risteski 2023, stage 2).
 
-A query that shows a word weighs every occurrence of that word by beta, of other words of its topic
-by alpha, and of anything else by 1; a hidden query weighs all alike. Values are constant on blocks
-(`Blocks`), so a word's output depends on the attention on its topic and on hidden words alone, and
-of alpha and beta only
+A query that shows a word weights every occurrence of that word by beta, of other words of its topic
+by alpha, and of anything else by 1; a hidden query weights all words equally. Values are constant
+on blocks (`Blocks`), so a word's output depends only on the attention on its topic and on hidden
+words, and alpha and beta matter only through
 
-    gamma = ((v - 1)/v) alpha + (1/v) beta
+    gamma = ((v - 1)/v) alpha + (1/v) beta.
 
-matters. Called on `Queries`, the model gives the output of a single word of each class.
+Called on `Queries`, the model returns the output of a single word of each class.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -21,22 +21,22 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Output
 from saccade.core.sweep import require
-from saccade.models.attention_classifier import without
+from saccade.models.freezing import without
 from saccade.models.one_layer_transformer import Blocks, TiedScores
-from saccade.tasks.long_documents import Queries
+from saccade.tasks.long_documents import LongDocumentQueries, Queries
+from saccade.tasks.topic_documents import HasTopics
 
 
 class TiedAttention(AbstractModel):
-    """Two trained numbers, the logarithms of alpha and beta, and three frozen ones."""
+    """Two trained numbers, log alpha and log beta, and three frozen values."""
 
     tied: TiedScores
     values: Float[Array, " block"]
     """Value of hidden words, of words of the same topic, and of words of another."""
 
     def __call__(self, batch: Queries) -> Output:
-        weight = jnp.stack(
-            [jnp.exp(self.tied.same_word), jnp.exp(self.tied.same_topic), *jnp.ones(3)]
-        )
+        beta, alpha = jnp.exp(self.tied.same_word), jnp.exp(self.tied.same_topic)
+        weight = jnp.stack([beta, alpha, *jnp.ones(3)])
         weight = jnp.where(batch.looks[:, None] > 0, weight, 1.0)
         single = batch.frequency * weight  # of one word of each class
         mass = batch.count * single
@@ -49,40 +49,42 @@ class TiedAttention(AbstractModel):
         outputs = hidden * hidden_mass + same * topic_mass + other * (1 - hidden_mass - topic_mass)
         return Output(outputs, mass / total)
 
+    def loss(self, batch: Queries) -> Float[Array, ""]:
+        """E ||f - e_w||^2 over the selected positions of long documents."""
+        outputs = self(batch).logits
+        count, target = batch.count[:, :4], batch.target[:, :4]
+        errors = jnp.sum(count * (outputs**2 - 2 * outputs * target), axis=1) + 1
+        return jnp.sum(batch.probability * errors)
+
     def trainable(self) -> PyTree:
         return without(super().trainable(), ("values",))
 
 
-def query_error(model: TiedAttention, batch: Queries) -> Float[Array, ""]:
-    """E ||f - e_w||^2 over the selected positions of long documents."""
-    outputs = model(batch).logits
-    count, target = batch.count[:, :4], batch.target[:, :4]
-    errors = jnp.sum(count * (outputs**2 - 2 * outputs * target), axis=1) + 1
-    return jnp.sum(batch.probability * errors)
-
-
 @dataclasses.dataclass(frozen=True)
 class TiedAttentionConfig(AbstractModelConfig):
-    """Where alpha and beta start, and the frozen values."""
+    """The initialisation of alpha and beta, and the frozen values."""
 
     values: Callable[[Any], Blocks]
-    """Gives the blocks of the frozen values for a task."""
+    """Returns the blocks of the frozen values for a task."""
     start_std: float = 0.1
-    """Standard deviation of log alpha and log beta at the start."""
+    """Standard deviation of log alpha and log beta at initialisation."""
 
     def __post_init__(self):
-        require(
-            self,
-            "start_std",
-            "a finite number, at least 0",
-            lambda value: 0 <= value < float("inf"),
-        )
+        allowed = "a finite number, at least 0"
+        require(self, "start_std", allowed, lambda value: 0 <= value < float("inf"))
 
-    def build(self, task: Any, key: PRNGKeyArray) -> TiedAttention:
+    @classmethod
+    def example(cls) -> tuple[Self, LongDocumentQueries]:
+        return cls(_unmasked_values), LongDocumentQueries.example()
+
+    def build(self, task: HasTopics, key: PRNGKeyArray) -> TiedAttention:
         blocks = self.values(task)
         start = self.start_std * jax.random.normal(key, (2,))
-        numbers = [
-            jnp.asarray(number, start.dtype)
-            for number in (blocks.hidden, blocks.same, blocks.other)
-        ]
-        return TiedAttention(TiedScores(start[0], start[1]), jnp.stack(numbers))
+        numbers = (blocks.hidden, blocks.same, blocks.other)
+        values = jnp.stack([jnp.asarray(number, start.dtype) for number in numbers])
+        return TiedAttention(TiedScores(start[0], start[1]), values)
+
+
+def _unmasked_values(task: HasTopics) -> Blocks:
+    """The optimal values if no word is masked."""
+    return Blocks(hidden=0.0, same=1 / task.words_per_topic, other=0.0)

@@ -2,20 +2,28 @@
 2.3 and 4).
 
 Every target word is predicted from the mean of the source words' logits: p = softmax((1/L) sum_l W
-e_{x_l}), e and W from N(0, 1/d). What word i says alone, theta_i = softmax(W e_i), is its
-translation; beta of the proxy is theta at the right word.
+e_{x_l}), with e and W from N(0, 1/d). The prediction from word i alone, theta_i = softmax(W e_i),
+is its translation; beta of the proxy is theta at the correct word.
 """
 
 import dataclasses
-from typing import Any
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Output, SentencePairs
+from saccade.core.interfaces import (
+    AbstractModel,
+    AbstractModelConfig,
+    AbstractTask,
+    HasVocabulary,
+    Output,
+    SentencePairs,
+)
 from saccade.core.sweep import require_count
 from saccade.models.recurrence import looked_up
+from saccade.tasks.lexicon_sentences import LexiconSentences
 
 
 class WordProxy(AbstractModel):
@@ -32,13 +40,12 @@ class WordProxy(AbstractModel):
     def bag_logits(
         self, batch: SentencePairs, gates: Float[Array, "pair source"] | None = None
     ) -> Float[Array, "pair id"]:
-        """The logits of every target word of a pair. `gates` multiply the embeddings."""
+        """The logits that all target words of a pair share. `gates` multiply the embeddings."""
         mask = batch.source_mask if gates is None else gates * batch.source_mask
-        counts = word_counts(batch.source, mask, self.embeddings.shape[0]) / batch.source_mask.sum(
-            -1, keepdims=True
-        )
-        # A bag of words is all there is: words are counted, then embedded, then averaged.
-        return (counts @ self.embeddings) @ self.readout
+        counts = word_counts(batch.source, mask, self.embeddings.shape[0])
+        # Words are counted, then embedded, then averaged: cheaper than embedding every position.
+        shares = counts / batch.source_mask.sum(-1, keepdims=True)
+        return (shares @ self.embeddings) @ self.readout
 
     def __call__(
         self, batch: SentencePairs, gates: Float[Array, "pair source"] | None = None
@@ -52,13 +59,19 @@ class WordProxy(AbstractModel):
             jnp.broadcast_to(weights[:, None], (pairs, targets, batch.source.shape[1])),
         )
 
+    def loss(self, batch: SentencePairs) -> Float[Array, ""]:
+        """Cross-entropy of the target words, summed over words and pairs, as in the theory.
+
+        All words of a pair have the same logits, so their counts suffice.
+        """
+        counts = word_counts(batch.target, batch.target_mask, self.readout.shape[1])
+        return -jnp.sum(counts * jax.nn.log_softmax(self.bag_logits(batch)))
+
     def lexical_probe(self, batch: SentencePairs) -> Float[Array, "pair target source"]:
-        """beta: the log probability of the right word, given one source word alone."""
+        """log beta: the log probability of the correct word, given one source word alone."""
         table = jax.nn.log_softmax(self.word_logits)
-        rows = looked_up(table, batch.source)
-        return jnp.einsum(
-            "pli,pti->ptl", rows, jax.nn.one_hot(batch.target, table.shape[1], dtype=table.dtype)
-        )
+        targets = jax.nn.one_hot(batch.target, table.shape[1], dtype=table.dtype)
+        return jnp.einsum("pli,pti->ptl", looked_up(table, batch.source), targets)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,12 +79,16 @@ class WordProxyConfig(AbstractModelConfig):
     """Size of the proxy."""
 
     dimension: int = 256
-    """Dimension of the embeddings (d); the theory is about d without end."""
+    """Dimension of the embeddings (d); the theory is about the limit of large d."""
 
     def __post_init__(self):
         require_count(self, "dimension")
 
-    def build(self, task: Any, key: PRNGKeyArray) -> WordProxy:
+    @classmethod
+    def example(cls) -> tuple[Self, AbstractTask]:
+        return cls(dimension=4), LexiconSentences.example()
+
+    def build(self, task: HasVocabulary, key: PRNGKeyArray) -> WordProxy:
         word_key, readout_key = jax.random.split(key)
         ids, size = task.vocabulary_size, self.dimension
         scale = size**-0.5
@@ -86,17 +103,6 @@ def word_counts(
     mask: Bool[Array, "pair position"] | Float[Array, "pair position"],
     ids: int,
 ) -> Float[Array, "pair id"]:
-    """How often each id stands in each sentence, padding left out."""
+    """How often each id occurs in each sentence, without padding."""
     rows = jnp.arange(words.shape[0])[:, None]
     return jnp.zeros((words.shape[0], ids)).at[rows, words].add(mask)
-
-
-def summed_bag_entropy(model: WordProxy, batch: SentencePairs) -> Float[Array, ""]:
-    """Cross-entropy of the target words, summed over words and pairs: the loss of the proxy's
-    theory.
-
-    All words of a pair have the same logits, so their counts are enough: no table of every word's
-    logits is made.
-    """
-    counts = word_counts(batch.target, batch.target_mask, model.readout.shape[1])
-    return -jnp.sum(counts * jax.nn.log_softmax(model.bag_logits(batch)))

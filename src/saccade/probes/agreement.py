@@ -1,39 +1,36 @@
-"""How far two ways of rating the positions of a sentence agree (Snell, Zhong, Klein & Steinhardt
+"""Agreement between two ratings of the positions of a sentence (Snell, Zhong, Klein & Steinhardt
 2021, section 3.1).
 
-u and v give each of the L positions a number: attention weights, a lexical probe, a saliency. With
-k = ceil(0.05 L),
+u and v assign a number to each of the L positions: attention weights, a lexical probe, a saliency.
+With k = ceil(0.05 L):
 
-    A(u, v) = 1 if fewer than k positions have v above v at argmax u, else 0     (eq. 10;
-    `agreement`); baseline = k / L, what a v without any relation to u gets on average
-    (`random_baseline`); tau(u, v) = Kendall's tau-b, the rank correlation of table 3
-    (`rank_agreement`); xi(u, v) = performance of a second run at the first recorded step at which
-    its attention agrees with the reference
-               attention more than u and v do                                    (eq. 11;
-               `contextual_agreement`).
+* `agreement` (eq. 10): A(u, v) = 1 if fewer than k positions have v above v at argmax u, else 0;
+* `random_baseline`: k / L, the mean of A if v is unrelated to u;
+* `rank_agreement` (table 3): Kendall's tau-b of u and v;
+* `contextual_agreement` (eq. 11): xi(u, v), the performance of a second run at the first recorded
+  step at which its attention agrees with the reference attention more than v agrees with u.
 
 The reference attention is that of the first run at its best validation performance (`best_step`). A
-is not symmetric.
+is not symmetric. Eq. 10 does not define ties. Three rules:
 
-Eq. 10 leaves ties open. Three rules:
+* shared: the mean over random breaking of ties, in v and in argmax u; a constant u or v gets the
+  baseline;
+* authors: as in the authors' code, only larger v count against, and the first argmax is taken; a
+  constant v gets 1;
+* strict: ties count against, however they could be broken; a constant u or v gets 0 (for L > 1).
 
-    shared     what random breaking of ties, in v and in argmax u, gives on average: a constant u or
-    v gets the baseline; authors    as in the authors' code: only larger v count against, and the
-    first argmax is taken: a constant v gets 1; strict     ties count against, whichever way they
-    could be broken: a constant u or v gets 0 (for L > 1).
+"shared" is the default: a constant carries no information about positions and should score like
+chance. The authors' rule misleads where theory predicts a constant v. On permutation tasks, uniform
+attention leaves a lexical probe nothing to learn, and a probe that is equal everywhere would agree
+perfectly where the claim is that it does not.
 
-"shared" is the default, since a constant says nothing about positions and should get what chance
-gets. The authors' rule is a trap where theory says that v is constant: on permutation tasks uniform
-attention leaves a lexical probe with nothing to learn, and a probe that is equal everywhere would
-"agree" perfectly, where the claim is that it does not agree.
+All measures depend on order alone, so any increasing map of u or v changes nothing but ties. Pass
+scores and logarithms rather than probabilities, which become exactly 1 or 0 in float32 and then
+tie. Ties are exact: values that differ by rounding are ordered.
 
-All of it depends on order alone, so any increasing map of u or v changes nothing but ties. Hand in
-scores and logarithms rather than probabilities: in float32 those become exactly 1 or 0, and then
-tie. Ties are exact: values that differ by rounding are in order.
-
-What is undefined is NaN, in its row alone: rows without a position and rows with a NaN among their
-positions (under eq. 10 as it stands a NaN is below nothing, so that a diverged run would agree),
-and tau of a constant. `mean_over` leaves them out.
+Undefined values are NaN, in their row alone: rows without a position, rows with a NaN at one of
+their positions (under eq. 10 a NaN is below nothing, so a diverged run would agree), and tau of a
+constant. `mean_over` leaves them out.
 """
 
 from collections.abc import Callable
@@ -62,11 +59,11 @@ def agreement(
     ties: Ties = "shared",
     share: float = SHARE,
 ) -> Float[Array, "*some"]:
-    """A(first, second) of every row: whether the top position of the first is among the top `share`
-    of the second's.
+    """A(first, second) per row: whether the top position of the first is within the top `share` of
+    the second.
 
-    The mask is true where there is a word; other positions never count. `ties` and `share` are
-    fixed when compiling.
+    The mask is true at words; other positions never count. `ties` and `share` are compile-time
+    constants.
     """
     if ties not in get_args(Ties):
         raise ConfigError(f"ties: got {ties!r}, allowed: {', '.join(get_args(Ties))}")
@@ -80,10 +77,9 @@ def agreement(
         second,
         mask,
     )
-    level = jnp.maximum(level, 1)  # every word is level with itself
+    level = jnp.maximum(level, 1)  # every word ties with itself
     if ties == "shared":
-        # Broken at random, `above` to `above + level - 1` rivals are ahead, each number equally
-        # likely.
+        # With random breaking, `above` to `above + level - 1` rivals are ahead, equally likely.
         chance = jnp.clip(allowed - above, 0, level) / level
         agreed = jnp.sum(jnp.where(top, chance, 0), axis=-1) / jnp.maximum(jnp.sum(top, axis=-1), 1)
     elif ties == "strict":
@@ -99,12 +95,10 @@ def agreement(
 def random_baseline(
     mask: Bool[Array, "*some position"], share: float = SHARE
 ) -> Float[Array, "*some"]:
-    """What `agreement` is on average if the second is shuffled: the size of the top over the
-    number of positions.
-    """
+    """The mean of `agreement` if the second is shuffled: size of the top / number of positions."""
     sizes = _top_sizes(mask.shape[-1], share)
-    # Divided here: compiled code may multiply by a rounded reciprocal, and a constant would not get
-    # exactly this.
+    # Divided here: compiled code may multiply by a rounded reciprocal, and a constant would not
+    # get exactly the baseline.
     baselines = np.append(np.nan, sizes[1:] / np.arange(1, sizes.size))
     return jnp.asarray(baselines, float)[jnp.sum(mask, axis=-1)]
 
@@ -114,9 +108,7 @@ def rank_agreement(
     second: Float[Array, "*some position"],
     mask: Bool[Array, "*some position"],
 ) -> Float[Array, "*some"]:
-    """Kendall's tau-b of every row; NaN where one of both is constant or there are fewer than
-    two positions.
-    """
+    """Kendall's tau-b per row; NaN if either is constant or there are fewer than two positions."""
 
     def compare(first_rival: Array, second_rival: Array, there: Array) -> tuple[Array, ...]:
         signs = [
@@ -129,32 +121,28 @@ def rank_agreement(
     concordant, *untied = (
         jnp.sum(part, axis=-1) for part in _sum_over_rivals(compare, first, second, mask)
     )
-    product = untied[0].astype(float) * untied[1]  # which may be too large for an integer
+    product = untied[0].astype(float) * untied[1]  # may be too large for an integer
     correlation = concordant / jnp.sqrt(jnp.where(product > 0, product, 1))
     return jnp.where((product > 0) & _no_nan(first, second, mask), correlation, jnp.nan)
 
 
 def mean_over(values: Float[Array, "*rows"], mask: Bool[Array, "*rows"]) -> Float[Array, ""]:
-    """Mean over the rows that the mask lets count and whose value is a number; NaN if there is
-    none.
-
-    For the average over output words: the mask is then that of the target positions.
-    """
+    """Mean over the rows within the mask whose value is a number; NaN if there are none."""
     counts = mask & ~jnp.isnan(values)
     return jnp.sum(jnp.where(counts, values, 0)) / jnp.sum(counts)
 
 
 def best_step(performance: xr.DataArray) -> xr.DataArray:
-    """Place along `step` of the best performance, the first of equals; NaN never is the best.
+    """Index along `step` of the best performance, the first of equals; NaN is never the best.
 
-    An error if there is nothing but NaN: a run without any performance is no reference.
+    Raises if all values are NaN: a run without any performance is no reference.
     """
     return performance.argmax("step")
 
 
 def reached(curve: xr.DataArray, value: float | xr.DataArray) -> xr.DataArray:
-    """Whether a curve along `step` ever exceeds a value; where it does not, the paper prints the
-    last performance, starred.
+    """Whether a curve along `step` ever exceeds a value. (Where it does not, the paper prints the
+    last performance with a star.)
     """
     return _exceeds(curve, value).any("step")
 
@@ -162,14 +150,14 @@ def reached(curve: xr.DataArray, value: float | xr.DataArray) -> xr.DataArray:
 def contextual_agreement(
     curve: xr.DataArray, performance: xr.DataArray, value: float | xr.DataArray
 ) -> xr.DataArray:
-    """xi: performance at the first recorded step at which the curve exceeds the value; NaN where it
-    never does.
+    """xi: the performance at the first recorded step at which the curve exceeds the value; NaN if
+    it never does.
 
     The curve is the agreement of a second run's attention with the reference attention (or its mean
-    over several runs), the performance that of the same run, and the value is A(u, v). `reached`
-    tells NaN for "never" from NaN performance.
+    over runs), the performance is that of the same run, and the value is A(u, v). `reached`
+    distinguishes "never" from a NaN performance.
     """
-    # Places are looked up, so steps that differ would go unnoticed.
+    # Values are selected by index, so different steps would go unnoticed.
     xr.align(curve, performance, join="exact")
     exceeds = _exceeds(curve, value)
     return at_place(performance, exceeds.argmax("step")).where(exceeds.any("step"))
@@ -179,19 +167,18 @@ def _exceeds(curve: xr.DataArray, value: float | xr.DataArray) -> xr.DataArray:
     if isinstance(value, xr.DataArray):
         if "step" in value.dims:
             raise ConfigError(
-                "value: got one for each step, allowed: one for all steps, such as the largest"
+                "value: got one per step, allowed: one for all steps, such as the largest"
             )
-        xr.align(
-            curve, value, join="exact"
-        )  # else members that one of both lacks are dropped without a word
+        # Otherwise members that either of them lacks would be dropped silently.
+        xr.align(curve, value, join="exact")
     return curve > value
 
 
 def _top_sizes(positions: int, share: float) -> Int[np.ndarray, " length"]:
     """ceil(share L) for every length L up to the number of positions.
 
-    Of the decimal number as written: in floating point 0.07 * 100 is above 7, and in float32 0.15 *
-    100 above 15.
+    The share is taken as the decimal number written: in float64 0.07 * 100 exceeds 7, and in
+    float32 0.15 * 100 exceeds 15.
     """
     if not 0 < share <= 1:
         raise ConfigError(f"share: got {share}, allowed: a number above 0, at most 1")
@@ -204,11 +191,10 @@ def _top_sizes(positions: int, share: float) -> Int[np.ndarray, " length"]:
 def _sum_over_rivals(
     compare: Callable[..., tuple[Array, ...]], *rows: Shaped[Array, "*some position"]
 ) -> tuple[Int[Array, "*some position"], ...]:
-    """What comparing every position with one other gives, summed over the others (itself among
-    them).
+    """The comparison of every position with a rival, summed over all rivals (itself included).
 
-    One after another, since XLA writes all pairs out: on a CPU, 64 sentences with 41 words on
-    either side then take fifteen times the memory and five times as long.
+    Rivals are scanned, because XLA would materialise all pairs: on a CPU, 64 sentences with 41
+    words on either side would take fifteen times the memory and five times as long.
     """
     rivals = tuple(jnp.moveaxis(row, -1, 0)[..., None] for row in rows)
     shapes = jax.eval_shape(compare, *(rival[0] for rival in rivals))
@@ -221,7 +207,7 @@ def _sum_over_rivals(
 def _order(
     values: Float[Array, "*some position"], rival: Float[Array, "*some 1"]
 ) -> Int[Array, "*some position"]:
-    """1, 0 or -1. By comparison, since the difference of two infinities is NaN."""
+    """1, 0 or -1, by comparison: the difference of two infinities would be NaN."""
     return (values > rival).astype(int) - (values < rival).astype(int)
 
 

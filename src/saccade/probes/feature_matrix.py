@@ -1,26 +1,25 @@
-"""The matrix B of attended inputs, which decides how fast values can be fitted (Song, Han,
+"""The matrix B of attended inputs, which determines how fast the values can be fitted (Song, Han,
 Zhang, Ding & Hong 2024).
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from saccade.core.interfaces import AbstractProbe, Moment, Variable
-from saccade.models.attention_regression import value_curvature
+from saccade.models.attention_regression import AttentionRegressionConfig, value_curvature
+from saccade.tasks.random_sequences import RandomSequences
 
 
 @dataclasses.dataclass(frozen=True)
 class FeatureMatrix(AbstractProbe):
-    """Singular values of B and of the output layer, and how well the best values could do with
-    this B.
-    """
+    """Singular values of B and of the output layer, and the least loss with this B."""
 
     variables: ClassVar = {
         "feature_low": Variable(
-            (), "Nn-th singular value of B: 0 if its columns HD are fewer than its rows Nn"
+            (), "Nn-th singular value of B; 0 if B has fewer columns (HD) than rows (Nn)"
         ),
         "feature_high": Variable((), "largest singular value of B"),
         "output_low": Variable((), "smallest singular value of the output layer, over heads"),
@@ -29,17 +28,20 @@ class FeatureMatrix(AbstractProbe):
         ),
         "floor": Variable(
             (),
-            "half the squared distance of the targets to the range of B: the least loss with"
-            " this B",
+            "half the squared distance of the targets to the range of B, the least loss with B",
         ),
     }
+
+    @classmethod
+    def example(cls) -> tuple[Self, tuple[tuple[AttentionRegressionConfig, RandomSequences], ...]]:
+        return cls(), (AttentionRegressionConfig.example(),)
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         features, targets = moment.model.features(moment.train), moment.train.targets
         left, singular, _ = jnp.linalg.svd(features, full_matrices=False)
         rows = features.shape[0]
         flat = targets.reshape(rows, -1)
-        # Directions of B that are 0 but for rounding span nothing.
+        # Directions of B whose singular value is zero up to rounding span nothing.
         real = singular > singular[0] * max(features.shape) * jnp.finfo(features.dtype).eps
         outside = flat - left @ (real[:, None] * (left.T @ flat))
         low = singular[rows - 1] if singular.size >= rows else jnp.zeros(())
@@ -55,20 +57,24 @@ class FeatureMatrix(AbstractProbe):
 
 @dataclasses.dataclass(frozen=True)
 class ReachOfQueries(AbstractProbe):
-    """How well queries alone could do with the Gaussian kernel if all keys were 0."""
+    """The least loss that queries alone can reach with the Gaussian kernel if all keys are zero."""
 
     variables: ClassVar = {
         "reach_floor": Variable(
             (),
             "least loss over all queries, Gaussian kernel, all keys 0 (several outputs: a lower"
             " bound)",
-        ),
+        )
     }
+
+    @classmethod
+    def example(cls) -> tuple[Self, tuple[tuple[AttentionRegressionConfig, RandomSequences], ...]]:
+        return cls(), (AttentionRegressionConfig.example(),)
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         model, batch = moment.model, moment.train
-        # A head weighs all vectors of a sequence alike, by a number from 0 to 1 that the query
-        # sets: it adds a share of this.
+        # A head gives all vectors of a sequence the same weight in [0, 1], which the query sets:
+        # it adds a share of `whole`.
         projected = jnp.einsum("hfk,hko->hfo", model.values, model.output)
         whole = jnp.einsum("snf,hfo->sho", batch.inputs, projected)
         low, high = (

@@ -1,14 +1,19 @@
-"""Logits of the words around a keyword, under uniform attention (Snell, Zhong, Klein &
-Steinhardt 2021, section 6.1).
-"""
+"""Logits of the words around a keyword (Snell, Zhong, Klein & Steinhardt 2021, section 6.1)."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from saccade.core.interfaces import AbstractProbe, Moment, Variable
+from saccade.core.interfaces import (
+    AbstractModelConfig,
+    AbstractProbe,
+    AbstractTask,
+    Moment,
+    Variable,
+)
+from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.probes.agreement import mean_over
 from saccade.tasks.keyword_sentences import KEYWORD
 
@@ -17,18 +22,22 @@ PLACES = ("keyword", "next", "mean", "last")
 
 @dataclasses.dataclass(frozen=True)
 class KeywordLogits(AbstractProbe):
-    """gamma at the keyword, one place behind it, on average and at the last place; positive test
-    sentences.
+    """gamma at the keyword, one position after it, averaged over positions, and at the last
+    position, on positive test sentences.
 
-    Sentences with the keyword at one of the last two places are left out: there the places
+    Sentences with the keyword at one of the last two positions are left out: there the positions
     coincide.
     """
 
     variables: ClassVar = {
         "word_logit": Variable(
-            ("place",), "logit of the positive class, attending to one place only"
+            ("place",), "logit of the positive class if the model attends to one position only"
         )
     }
+
+    @classmethod
+    def example(cls) -> tuple[Self, tuple[tuple[AbstractModelConfig, AbstractTask], ...]]:
+        return cls(), (RecurrentClassifierConfig.example(),)
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch = moment.test

@@ -1,22 +1,41 @@
-"""How well a model does: accuracy on the training and the test set."""
+"""Accuracy of a classifier on the training and the test set."""
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from saccade.core.interfaces import AbstractProbe, Batch, Moment, Output, Variable
+from saccade.core.interfaces import (
+    AbstractModelConfig,
+    AbstractProbe,
+    AbstractTask,
+    Batch,
+    Moment,
+    Output,
+    Variable,
+)
+from saccade.models.attention_classifier import AttentionClassifierConfig
+from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
+from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy(AbstractProbe):
-    """Share of sentences whose largest logit is the right one."""
+    """Share of sentences whose largest logit is that of their label."""
 
     variables: ClassVar = {
-        "train_accuracy": Variable((), "share of training sentences classified rightly"),
-        "test_accuracy": Variable((), "share of test sentences classified rightly"),
+        "train_accuracy": Variable((), "share of training sentences classified correctly"),
+        "test_accuracy": Variable((), "share of test sentences classified correctly"),
     }
+
+    @classmethod
+    def example(cls) -> tuple[Self, tuple[tuple[AbstractModelConfig, AbstractTask], ...]]:
+        return cls(), (
+            AttentionClassifierConfig.example(),
+            ConvolutionalClassifierConfig.example(),
+            RecurrentClassifierConfig.example(),
+        )
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         return {
@@ -27,4 +46,4 @@ class Accuracy(AbstractProbe):
 
 def _accuracy(output: Output, batch: Batch) -> Array:
     wrong = jnp.mean(jnp.argmax(output.logits, axis=-1) != batch.labels)
-    return 1 - wrong  # exactly 1 without an error, which the mean of ones need not be in float32
+    return 1 - wrong  # exactly 1 without an error; the mean of ones need not be in float32

@@ -1,5 +1,4 @@
-"""What training does to the items that carry the topic (words, or word pairs) and to all the
-others.
+"""Scores and embeddings of the items that carry the topic (words, or word pairs) and of all others.
 
 <.> below is the mean over the training sentences that contain topic item i; Z_r and vbar_r are the
 partition sum and the weighted mean embedding of a sentence's other items (Lu, Mao & Nayak 2021,
@@ -7,28 +6,44 @@ lemma 2).
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from saccade.core.interfaces import AbstractProbe, Moment, Variable
+from saccade.core.interfaces import (
+    AbstractModelConfig,
+    AbstractProbe,
+    AbstractTask,
+    HasTopicItems,
+    Moment,
+    Variable,
+)
+from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.bag_attention import sum_over_sentences
+from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
+
+Cases = tuple[tuple[AbstractModelConfig, AbstractTask], ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class AbstractTopicProbe(AbstractProbe):
-    """A probe whose dim `word` runs over the task's topic items; coordinate `topic` says whose
-    they are.
-    """
+class AbstractItemProbe(AbstractProbe):
+    """A probe of the items (words, or word pairs) that a classifier of Lu 2021 attends to."""
 
-    def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:
-        return {
-            "word": ("word", np.asarray(task.topic_items)),
-            "topic": ("word", np.asarray(task.topic_of_item)),
-        }
+    @classmethod
+    def example(cls) -> tuple[Self, Cases]:
+        return cls(), (AttentionClassifierConfig.example(),)
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractTopicProbe(AbstractItemProbe):
+    """A probe whose dim `word` runs over the topic items; the coordinate `topic` is their topic."""
+
+    def coordinates(self, task: HasTopicItems) -> dict[str, tuple[str, Any]]:
+        items, topics = np.asarray(task.topic_items), np.asarray(task.topic_of_item)
+        return {"word": ("word", items), "topic": ("word", topics)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,41 +54,44 @@ class TopicWords(AbstractTopicProbe):
         "score": Variable(("word",), "score of the topic item"),
         "norm": Variable(("word",), "Euclidean norm of its embedding, rescaled by the query norm"),
         "attention": Variable(
-            ("word",), "attention it gets, mean over the training sentences that contain it"
+            ("word",), "attention to it, mean over the training sentences that contain it"
         ),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
-        items, surroundings = moment.task.topic_items, moment.once(_surroundings)
+        items = moment.task.topic_items
         return {
             "score": moment.model.scores_of(items),
             "norm": jnp.linalg.norm(moment.model.embeddings_of(items), axis=0),
-            "attention": surroundings.attention,
+            "attention": moment.once(_surroundings).attention,
         }
 
 
 @dataclasses.dataclass(frozen=True)
 class CentredTopicWords(AbstractTopicProbe):
-    """Score and embedding of every topic item, less their values at the start."""
+    """Score and embedding of every topic item minus their initial values."""
 
     variables: ClassVar = {
-        "centred_score": Variable(("word",), "score of the topic item less its score at the start"),
-        "centred_norm": Variable(("word",), "norm of the change of its embedding since the start"),
+        "centred_score": Variable(("word",), "score of the topic item minus its initial score"),
+        "centred_norm": Variable(("word",), "norm of the displacement of its embedding"),
     }
+
+    @classmethod
+    def example(cls) -> tuple[Self, Cases]:
+        return cls(), (AttentionClassifierConfig.example(), ConvolutionalClassifierConfig.example())
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         items, now, then = moment.task.topic_items, moment.model, moment.initial
+        displacement = now.embeddings_of(items) - then.embeddings_of(items)
         return {
             "centred_score": now.scores_of(items) - then.scores_of(items),
-            "centred_norm": jnp.linalg.norm(
-                now.embeddings_of(items) - then.embeddings_of(items), axis=0
-            ),
+            "centred_norm": jnp.linalg.norm(displacement, axis=0),
         }
 
 
 @dataclasses.dataclass(frozen=True)
-class OtherWords(AbstractProbe):
-    """Scores and norms of the items that carry no topic, in summary."""
+class OtherWords(AbstractItemProbe):
+    """Summary of the scores and norms of the items that carry no topic."""
 
     variables: ClassVar = {
         "other_score_mean": Variable((), "mean absolute score of the non-topic items"),
@@ -94,7 +112,7 @@ class OtherWords(AbstractProbe):
 
 @dataclasses.dataclass(frozen=True)
 class Surroundings(AbstractTopicProbe):
-    """The averages over other words that Theorem 1 needs."""
+    """The averages over the other words of a sentence that theorem 1 needs."""
 
     variables: ClassVar = {
         "inverse_partition": Variable(
@@ -116,17 +134,15 @@ class Surroundings(AbstractTopicProbe):
 
 @dataclasses.dataclass(frozen=True)
 class Velocities(AbstractTopicProbe):
-    """How fast score and embedding of each topic item move under gradient flow, per unit of time
-    (rate x step).
-
-    Frozen keys and embeddings are measured as if they could move.
+    """Velocities of score and embedding of each topic item under gradient flow, per unit of time
+    (rate x step). Frozen keys and embeddings are measured as if they were trained.
     """
 
     variables: ClassVar = {
         "score_velocity": Variable(("word",), "ds_i/dt"),
         "norm_velocity": Variable(("word",), "d||v_i||/dt"),
         "projection": Variable(
-            ("word",), "(v_i - <vbar_r>) . dv_i/dt, whose sign Lemma 2 gives to ds_i/dt"
+            ("word",), "(v_i - <vbar_r>) . dv_i/dt, which has the sign of ds_i/dt by lemma 2"
         ),
     }
 
@@ -135,18 +151,17 @@ class Velocities(AbstractTopicProbe):
         embedding = model.embeddings_of(items)
         velocity = model.embedding_velocity(moment.gradient)[:, items]
         norm = jnp.linalg.norm(embedding, axis=0)
+        positive_norm = jnp.maximum(norm, jnp.finfo(norm.dtype).tiny)
+        apart = embedding - moment.once(_surroundings).mean
         return {
             "score_velocity": model.score_velocity(moment.gradient)[items],
-            "norm_velocity": (
-                jnp.sum(embedding * velocity, axis=0)
-                / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny)
-            ),
-            "projection": jnp.sum((embedding - moment.once(_surroundings).mean) * velocity, axis=0),
+            "norm_velocity": jnp.sum(embedding * velocity, axis=0) / positive_norm,
+            "projection": jnp.sum(apart * velocity, axis=0),
         }
 
 
 @dataclasses.dataclass(frozen=True)
-class QueryNorm(AbstractProbe):
+class QueryNorm(AbstractItemProbe):
     """Norm of the query."""
 
     variables: ClassVar = {"query_norm": Variable((), "Euclidean norm of the query")}
@@ -156,70 +171,64 @@ class QueryNorm(AbstractProbe):
 
 
 @dataclasses.dataclass(frozen=True)
-class Distributions(AbstractTopicProbe):
-    """Histograms of score and embedding displacement of topic and other items, for snapshots.
+class Distributions(AbstractItemProbe):
+    """Histograms of score change and embedding displacement, of topic and of other items; for the
+    first and the last step.
 
-    The bins are the same for all members, so that histograms can be averaged over seeds.
+    All members share the bins, so that histograms can be averaged over seeds.
     """
 
     score_edges: tuple[float, ...]
     norm_edges: tuple[float, ...]
 
     variables: ClassVar = {
-        "other_displacement": Variable(
-            (), "mean norm of the change of a non-topic embedding since the start"
-        ),
-        "topic_displacement": Variable(
-            (), "mean norm of the change of a topic embedding since the start"
-        ),
-        "other_score_change": Variable(
-            (), "mean absolute change of a non-topic score since the start"
-        ),
-        "topic_score_change": Variable((), "mean absolute change of a topic score since the start"),
-        "topic_score_share": Variable(
-            ("score_bin",), "share of topic items a bin of centred score"
-        ),
-        "other_score_share": Variable(
-            ("score_bin",), "share of non-topic items a bin of centred score"
-        ),
-        "topic_norm_share": Variable(("norm_bin",), "share of topic items a bin of displacement"),
+        "other_displacement": Variable((), "mean displacement of a non-topic embedding"),
+        "topic_displacement": Variable((), "mean displacement of a topic embedding"),
+        "other_score_change": Variable((), "mean absolute score change of a non-topic item"),
+        "topic_score_change": Variable((), "mean absolute score change of a topic item"),
+        "topic_score_share": Variable(("score_bin",), "share of topic items per score bin"),
+        "other_score_share": Variable(("score_bin",), "share of non-topic items per score bin"),
+        "topic_norm_share": Variable(("norm_bin",), "share of topic items per displacement bin"),
         "other_norm_share": Variable(
-            ("norm_bin",), "share of non-topic items a bin of displacement"
+            ("norm_bin",), "share of non-topic items per displacement bin"
         ),
     }
 
-    def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:
+    @classmethod
+    def example(cls) -> tuple[Self, Cases]:
+        probe = cls(score_edges=(-1.0, 0.0, 1.0, 2.0), norm_edges=(0.0, 0.1, 1.0))
+        return probe, (AttentionClassifierConfig.example(), ConvolutionalClassifierConfig.example())
+
+    def coordinates(self, task: HasTopicItems) -> dict[str, tuple[str, Any]]:
         del task
-        middle = lambda edges: (np.asarray(edges[1:]) + np.asarray(edges[:-1])) / 2  # noqa: E731
-        return {
-            "score_bin": ("score_bin", middle(self.score_edges)),
-            "norm_bin": ("norm_bin", middle(self.norm_edges)),
-        }
+        edges = {"score_bin": np.asarray(self.score_edges), "norm_bin": np.asarray(self.norm_edges)}
+        return {name: (name, (part[1:] + part[:-1]) / 2) for name, part in edges.items()}
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         other, now, then = _others(moment), moment.model, moment.initial
         score = now.scores - then.scores
         norm = jnp.linalg.norm(now.rescaled_embeddings - then.rescaled_embeddings, axis=0)
-        shares = {}
-        for name, values, edges in (
-            ("score", score, self.score_edges),
-            ("norm", norm, self.norm_edges),
-        ):
-            for which, chosen in (("topic", ~other), ("other", other)):
-                # Inner edges only: the outermost bins take what lies beyond them, so that shares
-                # sum to 1.
-                above = jnp.sum(
-                    (values[:, None] >= jnp.asarray(edges[1:-1])) & chosen[:, None], axis=0
-                )
-                total = jnp.sum(chosen)
-                least = jnp.concatenate([total[None], above, jnp.zeros(1, above.dtype)])
-                shares[f"{which}_{name}_share"] = (least[:-1] - least[1:]) / total
-        return shares | {
-            "other_displacement": jnp.mean(norm, where=other),
-            "topic_displacement": jnp.mean(norm, where=~other),
-            "other_score_change": jnp.mean(jnp.abs(score), where=other),
-            "topic_score_change": jnp.mean(jnp.abs(score), where=~other),
-        }
+        values = {}
+        for which, chosen in (("topic", ~other), ("other", other)):
+            values |= {
+                f"{which}_score_share": _shares(score, self.score_edges, chosen),
+                f"{which}_norm_share": _shares(norm, self.norm_edges, chosen),
+                f"{which}_displacement": jnp.mean(norm, where=chosen),
+                f"{which}_score_change": jnp.mean(jnp.abs(score), where=chosen),
+            }
+        return values
+
+
+def _shares(
+    values: Float[Array, " item"], edges: tuple[float, ...], chosen: Bool[Array, " item"]
+) -> Float[Array, " bin"]:
+    """Share of the chosen items per bin. The outermost bins include what lies beyond them, so that
+    shares sum to 1.
+    """
+    above = jnp.sum((values[:, None] >= jnp.asarray(edges[1:-1])) & chosen[:, None], axis=0)
+    total = jnp.sum(chosen)
+    least = jnp.concatenate([total[None], above, jnp.zeros(1, above.dtype)])
+    return (least[:-1] - least[1:]) / total
 
 
 class _Surroundings(eqx.Module):
@@ -238,18 +247,14 @@ def _surroundings(moment: Moment) -> _Surroundings:
 
     here = items[..., None] == topic
     here = here if batch.mask is None else here & batch.mask[..., None]
-    own = (
-        jnp.sum(here, axis=1) * weight[topic]
-    )  # weight of item i in sentence x, all its places together
+    own = jnp.sum(here, axis=1) * weight[topic]  # weight of item i in sentence x, all positions
     rest = jnp.maximum(total[:, None] - own, jnp.finfo(total.dtype).tiny)
     share = (own > 0) / jnp.sum(own > 0, axis=0)  # averages over the sentences that contain item i
     inverse = share / rest
-    mean = jnp.einsum("xd,xi->di", weighted, inverse) - embeddings[:, topic] * jnp.sum(
-        inverse * own, axis=0
-    )
-    return _Surroundings(
-        jnp.sum(share * own / total[:, None], axis=0), jnp.sum(inverse, axis=0), mean
-    )
+    own_part = embeddings[:, topic] * jnp.sum(inverse * own, axis=0)
+    mean = jnp.einsum("xd,xi->di", weighted, inverse) - own_part
+    attention = jnp.sum(share * own / total[:, None], axis=0)
+    return _Surroundings(attention, jnp.sum(inverse, axis=0), mean)
 
 
 def _others(moment: Moment) -> Bool[Array, " item"]:

@@ -1,30 +1,47 @@
-"""What a translation model knows and where it looks (Snell, Zhong, Klein & Steinhardt 2021).
+"""Accuracy, attention and lexical knowledge of a translation model (Snell, Zhong, Klein &
+Steinhardt 2021).
 
-alpha: attention; beta: the probability of the right word if the model attended to one position only
-(the lexical probe); Delta: saliency. All are taken on the first test pairs, for target words (the
-end of a sentence is left out: it is told by its place).
+alpha: attention; beta: the probability of the correct word if the model attends to one position
+only (the lexical probe); Delta: saliency. They are measured on the first test pairs, at target
+words (not at END, which is predictable from its position).
 
-Delta is defined once: minus the derivative of a target word's loss by a number that multiplies a
-source word's embedding, at 1. It is positive where more of a word would help. (The released code
-negates it twice for classification and once for translation.)
+Delta is minus the derivative of a target word's loss with respect to a factor on a source word's
+embedding, at factor 1. It is positive where more of a word would help. (The released code negates
+it twice for classification and once for translation.)
 """
 
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+import xarray as xr
 from jaxtyping import Array, Bool, Float
 
-from saccade.core.interfaces import END, AbstractProbe, Moment, SentencePairs, Variable
-from saccade.probes.agreement import agreement, mean_over, random_baseline, rank_agreement
+from saccade.core.interfaces import (
+    END,
+    AbstractModelConfig,
+    AbstractProbe,
+    AbstractTask,
+    Moment,
+    Output,
+    SentencePairs,
+    Variable,
+)
+from saccade.core.trajectory import first_step
+from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
+from saccade.models.word_proxy import WordProxyConfig
+from saccade.probes.agreement import agreement, mean_over, random_baseline
 
 OFFSETS = (-1, 0, 1)
 READABLE = [0, 1]
-"""Offsets at which a state of a one-directional encoder can hold the word."""
+"""Offsets at which the state of a one-directional encoder can contain the word."""
+SUCCESS = 0.95
+"""Token accuracy above which a run counts as successful."""
+POSITIONS = ("pair", "target", "source")
 
 
 def first_pairs(batch: SentencePairs, count: int) -> SentencePairs:
@@ -32,44 +49,38 @@ def first_pairs(batch: SentencePairs, count: int) -> SentencePairs:
 
 
 def word_places(batch: SentencePairs) -> Bool[Array, "pair target"]:
-    """The target positions that hold words: neither padding nor the end."""
+    """The target positions of words: neither padding nor END."""
     return batch.target_mask & (batch.target != END)
 
 
-def saliency(model: Any, batch: SentencePairs) -> Float[Array, "pair target source"]:
-    """Delta of every source word for every target word."""
+def saliency(
+    model: Callable[[SentencePairs, Float[Array, "pair source"]], Output], batch: SentencePairs
+) -> Float[Array, "pair target source"]:
+    """Delta of every source word for every target word, of a model with factors on embeddings."""
 
     def losses(gates: Float[Array, "pair source"]) -> Float[Array, " target"]:
         scores = jax.nn.log_softmax(model(batch, gates).logits)
         right = jnp.take_along_axis(scores, batch.target[..., None], axis=-1)[..., 0]
-        return -jnp.sum(
-            right, axis=0
-        )  # pairs do not touch one another: summed, they keep their own derivatives
+        # Pairs are independent, so the derivatives of their sum are their own.
+        return -jnp.sum(right, axis=0)
 
     return -jnp.swapaxes(jax.jacrev(losses)(jnp.ones(batch.source.shape)), 0, 1)
 
 
-def class_saliency(
-    model: Any, batch: Any, loss: Callable[[Any, Any], Float[Array, ""]]
-) -> Float[Array, "sentence position"]:
-    """Delta of every word of a classifier's sentences, for a loss that is a mean over sentences."""
+class AbstractTranslationProbe(AbstractProbe):
+    """A probe of translation models."""
 
-    class Gated(eqx.Module):
-        gates: Float[Array, "sentence position"]
-
-        def __call__(self, inner: Any) -> Any:
-            return model(inner, self.gates)
-
-    gradient = jax.grad(lambda gates: loss(Gated(gates), batch))(jnp.ones(batch.words.shape))
-    return -batch.words.shape[0] * gradient
+    @classmethod
+    def example(cls) -> tuple[Self, tuple[tuple[AbstractModelConfig, AbstractTask], ...]]:
+        return cls(), (SequenceToSequenceConfig.example(), WordProxyConfig.example())
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenAccuracy(AbstractProbe):
-    """How many words of the test set are guessed right, given all before them."""
+class TokenAccuracy(AbstractTranslationProbe):
+    """Accuracy on the test set's words, with teacher forcing."""
 
     variables: ClassVar = {
-        "test_accuracy": Variable((), "share of test words and ends that are guessed right")
+        "test_accuracy": Variable((), "share of test words and ends predicted correctly")
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
@@ -79,20 +90,19 @@ class TokenAccuracy(AbstractProbe):
 
 
 @dataclasses.dataclass(frozen=True)
-class AttentionPlaces(AbstractProbe):
-    """Whether attention looks at the word that is translated, or beside it.
+class AttentionPlaces(AbstractTranslationProbe):
+    """Attention at the position of the translated word, and one position before and after it.
 
-    Of a one-directional encoder the state one place on may still hold the word (`READABLE`). That
-    one place back cannot, but attention tends to go there first: to the word before, which the
-    decoder has just been given.
+    In a one-directional encoder the state one position after the word may still contain it
+    (`READABLE`). The state one position before cannot, but attention tends to go there first: to
+    the word that the decoder has just received.
     """
 
     variables: ClassVar = {
         "attention_accuracy": Variable(
-            ("offset",),
-            "share of words whose largest attention is so many places from the right one",
+            ("offset",), "share of words with the largest attention at this offset"
         ),
-        "attention_mass": Variable(("offset",), "mean attention so many places from the right one"),
+        "attention_mass": Variable(("offset",), "mean attention at this offset"),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
@@ -104,9 +114,8 @@ class AttentionPlaces(AbstractProbe):
         for offset in OFFSETS:
             wanted = batch.aligned + offset
             accuracies.append(mean_over((largest == wanted).astype(weights.dtype), words))
-            masses.append(
-                mean_over(jnp.sum(weights * (places == wanted[..., None]), axis=-1), words)
-            )
+            mass = jnp.sum(weights * (places == wanted[..., None]), axis=-1)
+            masses.append(mean_over(mass, words))
         return {"attention_accuracy": jnp.stack(accuracies), "attention_mass": jnp.stack(masses)}
 
     def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:
@@ -115,24 +124,24 @@ class AttentionPlaces(AbstractProbe):
 
 
 @dataclasses.dataclass(frozen=True)
-class LexicalKnowledge(AbstractProbe):
-    """The lexical probe beta at the right position and elsewhere: knowledge to translate
+class LexicalKnowledge(AbstractTranslationProbe):
+    """The lexical probe beta at the correct position and elsewhere: knowledge to translate
     individual words.
     """
 
     pairs: int = 16
-    """Test pairs on which it is taken."""
+    """Test pairs to measure."""
 
     variables: ClassVar = {
-        "lexicon_right": Variable((), "mean of beta at the right position"),
+        "lexicon_right": Variable((), "mean of beta at the correct position"),
         "lexicon_elsewhere": Variable((), "mean of beta at all other positions"),
         "lexicon_agreement": Variable(
-            (), "A(right position, beta): how often it is among beta's top 5 %; ties shared"
+            (), "A(correct position, beta): share within beta's top 5 %, ties shared"
         ),
         "lexicon_agreement_authors": Variable(
-            (), "the same with the authors' rule: ties never count against"
+            (), "A(correct position, beta) by the authors' rule: ties never count against"
         ),
-        "random_agreement": Variable((), "what agreement by chance would be"),
+        "random_agreement": Variable((), "agreement by chance"),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
@@ -158,25 +167,20 @@ class LexicalKnowledge(AbstractProbe):
 
 
 @dataclasses.dataclass(frozen=True)
-class PositionTables(AbstractProbe):
-    """alpha, beta and Delta of the first test pairs, whole, to be compared between runs; NaN
-    where there is no word.
+class PositionTables(AbstractTranslationProbe):
+    """Whole tables of alpha, log beta and Delta on the first test pairs, to be compared between
+    runs; NaN outside words.
     """
 
     pairs: int = 16
-    """Test pairs that are kept."""
+    """Test pairs to keep."""
 
     variables: ClassVar = {
-        "alpha": Variable(
-            ("pair", "target", "source"), "attention of a target word to a source word"
-        ),
+        "alpha": Variable(POSITIONS, "attention of a target word to a source word"),
         "beta": Variable(
-            ("pair", "target", "source"),
-            "log probability of the right word, attending to one source word only",
+            POSITIONS, "log probability of the correct word, given one source word", "nat"
         ),
-        "delta": Variable(
-            ("pair", "target", "source"), "saliency of a source word for a target word"
-        ),
+        "delta": Variable(POSITIONS, "saliency of a source word for a target word"),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
@@ -191,11 +195,11 @@ class PositionTables(AbstractProbe):
 
 
 @dataclasses.dataclass(frozen=True)
-class PairWords(AbstractProbe):
-    """The words of the first test pairs, for comparison with models of another kind."""
+class PairWords(AbstractTranslationProbe):
+    """The words of the first test pairs, to be given to models of another kind."""
 
     pairs: int = 16
-    """Test pairs that are kept."""
+    """Test pairs to keep."""
 
     variables: ClassVar = {
         "source_id": Variable(("pair", "source"), "id of a source word, -1 at padding"),
@@ -204,30 +208,35 @@ class PairWords(AbstractProbe):
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch = first_pairs(moment.test, self.pairs)
-        sides = {
-            "source_id": (batch.source, batch.source_mask),
-            "target_id": (batch.target, batch.target_mask),
+        return {
+            "source_id": jnp.where(batch.source_mask, batch.source, -1),
+            "target_id": jnp.where(batch.target_mask, batch.target, -1),
         }
-        return {name: jnp.where(mask, words, -1) for name, (words, mask) in sides.items()}
+
+
+# -- of recorded tables and curves -----------------------------------------------------------------
 
 
 def mean_agreement(
-    first: Float[Array, "*row source"], second: Float[Array, "*row source"], **options: Any
-) -> Float[Array, ""]:
-    """A(first, second), mean over all rows of tables in which NaN stands where there is no word."""
-    there = ~jnp.isnan(first)
-    return mean_over(agreement(first, second, there, **options), there.any(-1))
-
-
-def mean_rank_agreement(
     first: Float[Array, "*row source"], second: Float[Array, "*row source"]
 ) -> Float[Array, ""]:
-    """Kendall's tau, mean over all rows of such tables."""
+    """A(first, second), mean over all rows of tables that are NaN outside words."""
     there = ~jnp.isnan(first)
-    return mean_over(rank_agreement(first, second, there), there.any(-1))
+    return mean_over(agreement(first, second, there), there.any(-1))
 
 
 def mean_chance(table: Float[Array, "*row source"]) -> Float[Array, ""]:
-    """What agreement by chance would be, mean over all rows of such a table."""
+    """Agreement by chance, mean over all rows of such a table."""
     there = ~jnp.isnan(table)
     return mean_over(random_baseline(there), there.any(-1))
+
+
+def success_step(accuracy: xr.DataArray) -> xr.DataArray:
+    """The first recorded step at which a run is successful; infinite if there is none."""
+    return first_step(accuracy > SUCCESS, np.inf)
+
+
+def ratio_of_medians(slow: np.ndarray, fast: np.ndarray) -> float:
+    """Median of some steps over that of others, which may be infinite; NaN if the latter is."""
+    numerator, denominator = float(np.median(slow)), float(np.median(fast))
+    return numerator / denominator if np.isfinite(denominator) else np.nan

@@ -1,9 +1,8 @@
-"""What colour, dash and hatch every label of a figure gets: shared by the drawn figures and the
-page's charts.
+"""Colours, dashes, hatches and scales of a figure, for the drawn figures and the page's charts.
 
 Measurement is solid and coloured, theory is black and dashed, a reference is grey and dotted. The
-colours are those of Okabe and Ito, told apart under every common colour-blindness; yellow is left
-out because it vanishes on white paper.
+colours are those of Okabe and Ito, distinct under every common colour-blindness, without yellow,
+which vanishes on white paper.
 """
 
 import dataclasses
@@ -39,7 +38,7 @@ class Style:
     """How one label is drawn, in every panel of its figure."""
 
     name: str
-    """The label, with its role behind where two roles share a label."""
+    """The label, followed by its role where two roles share the label."""
     role: Role
     colour: str
     dash: tuple[float, ...]
@@ -54,9 +53,7 @@ class Style:
 
 
 def styles(figure: Figure) -> dict[tuple[str, Role], Style]:
-    """The style of every (label, role) of the figure's lines and histograms, in order of
-    appearance.
-    """
+    """The style of every (label, role) of lines and histograms, in order of appearance."""
     keys: dict[tuple[str, Role], None] = {}
     lines, histograms = set(), set()
     for panel in figure.panels:
@@ -75,7 +72,7 @@ def styles(figure: Figure) -> dict[tuple[str, Role], Style]:
         counts[role] += 1
         if role == "measured":
             colour = PALETTE[place % len(PALETTE)]
-            # A curve is solid until the colours run out; overlaid histograms differ in dash too,
+            # A curve is solid until the colours run out; overlaid histograms also differ in dash,
             # for black-and-white print.
             dash = dashes[(place // len(PALETTE) if key in lines else place) % len(dashes)]
         else:
@@ -83,22 +80,19 @@ def styles(figure: Figure) -> dict[tuple[str, Role], Style]:
             dash = dashes[place % len(dashes)]
         shared = sum(other == label for other, _ in keys) > 1
         name = f"{label} ({role})" if shared else label
-        found[key] = Style(
-            name, role, colour, dash, HATCHES[place % len(HATCHES)], key in histograms
-        )
+        hatch = HATCHES[place % len(HATCHES)]
+        found[key] = Style(name, role, colour, dash, hatch, key in histograms)
     return found
 
 
 def in_drawing_order(panel: Panel) -> list[Line]:
     """The lines of a panel, theory last: it lies on top."""
-    order: dict[Role, int] = {"reference": 0, "measured": 1, "theory": 2}
-    return sorted(
-        (mark for mark in panel.marks if isinstance(mark, Line)), key=lambda line: order[line.role]
-    )
+    lines = (mark for mark in panel.marks if isinstance(mark, Line))
+    return sorted(lines, key=lambda line: ("reference", "measured", "theory").index(line.role))
 
 
 def heat_map_of(panel: Panel) -> HeatMap | None:
-    """The panel's heat map, which has the axes for itself."""
+    """The panel's heat map, which shares its axes with nothing."""
     maps = [mark for mark in panel.marks if isinstance(mark, HeatMap)]
     if maps and len(panel.marks) > 1:
         raise ConfigError(
@@ -109,9 +103,7 @@ def heat_map_of(panel: Panel) -> HeatMap | None:
 
 
 def is_dense(heat_map: HeatMap) -> bool:
-    """Whether cells have no numbers written into them: there are too many, or the numbers do not
-    matter.
-    """
+    """Whether cells show no numbers: there are too many, or the numbers do not matter."""
     return not heat_map.numbered or max(np.asarray(heat_map.value).shape) > MOST_NUMBERED
 
 
@@ -122,9 +114,7 @@ def shown_ticks(labels: list[str]) -> list[str]:
 
 
 def scales(panel: Panel) -> tuple[Scale, Scale]:
-    """The panel's scales; an axis without one positive number cannot be logarithmic and is
-    linear.
-    """
+    """The panel's scales; an axis without a positive number is linear, not logarithmic."""
     x: Scale = "log" if panel.x_scale == "log" and _positive(panel, 0).size else "linear"
     y: Scale = "log" if panel.y_scale == "log" and _positive(panel, 1).size else "linear"
     return x, y
@@ -137,9 +127,7 @@ def positive_range(panel: Panel, axis: Literal[0, 1]) -> tuple[float, float]:
 
 
 def baseline(panel: Panel) -> float:
-    """Where bars stand: at nought or, on a logarithmic axis, just below the smallest positive
-    number.
-    """
+    """Where bars begin: at zero or, on a logarithmic axis, below the smallest positive number."""
     return 0.0 if scales(panel)[1] == "linear" else positive_range(panel, 1)[0] / 2
 
 
@@ -162,7 +150,7 @@ def _positive(panel: Panel, axis: Literal[0, 1]) -> np.ndarray:
 
 
 def bin_edges(histogram: Histogram, panel: Panel) -> np.ndarray:
-    """The edges; on a logarithmic axis, those at or below nought move to its floor."""
+    """The edges; on a logarithmic axis, those at or below zero move to its floor."""
     edges = _floats(histogram.edges).copy()
     if scales(panel)[0] == "log":
         edges[edges <= 0] = positive_range(panel, 0)[0] / 2
@@ -180,9 +168,7 @@ class Curve:
 
 
 def visible(line: Line, panel: Panel) -> Curve:
-    """The line with NaN where the axes cannot show it; a band that leaves a logarithmic axis
-    ends at its floor.
-    """
+    """The line, NaN where the axes cannot show it; bands end at the floor of a logarithmic axis."""
     x_scale, y_scale = scales(panel)
     x, y = _on_scale(line.x, x_scale), _on_scale(line.y, y_scale)
     if line.low is None or line.high is None:
@@ -220,16 +206,11 @@ def heat_scale(heat_map: HeatMap) -> HeatScale:
     positive = finite[finite > 0]
     if heat_map.scale == "log" and positive.size:
         low, high = float(positive.min()), float(positive.max())
-        return (
-            HeatScale("log", low / 1.1, high * 1.1) if low == high else HeatScale("log", low, high)
-        )
+        low, high = (low / 1.1, high * 1.1) if low == high else (low, high)
+        return HeatScale("log", low, high)
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    room = (abs(low) or 1.0) * 0.05
-    return (
-        HeatScale("linear", low - room, high + room)
-        if low == high
-        else HeatScale("linear", low, high)
-    )
+    room = (abs(low) or 1.0) * 0.05 if low == high else 0.0
+    return HeatScale("linear", low - room, high + room)
 
 
 def _floats(values: np.ndarray) -> np.ndarray:

@@ -1,12 +1,10 @@
-"""Figures for the page: the same figure as a Vega-Lite chart through Altair, with tooltips,
-light enough to inline.
-"""
+"""Figures for the page: Vega-Lite charts through Altair, with tooltips, light enough to inline."""
 
 import csv
 import io
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import altair as alt
@@ -18,22 +16,24 @@ from saccade.report.appearance import BAND_OPACITY, HEAT_MAP, MISSING, Style
 from saccade.report.formatting import number, ticks
 
 POINTS = 200
-"""Most points a line keeps."""
+"""Most points of a line."""
 PAGE_WIDTH = 1090
-"""Pixels that a row of panels may take."""
+"""Pixels of a row of panels."""
 _DIGITS = 5
 _LETTER = 6.4
-"""Pixels a letter of the legend takes, a little generously."""
+"""Pixels per letter of the legend, a little generous."""
 _FONT = (
     "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'DejaVu Sans',"
     " sans-serif"
 )
 
+_BANDED = "isValid(datum.l) && isValid(datum.h)"
+
 Styles = dict[tuple[str, Role], Style]
 
 
 def chart(figure: Figure, points: int = POINTS) -> dict[str, Any]:
-    """The figure as a Vega-Lite specification; every line is thinned to at most so many points."""
+    """The figure as a Vega-Lite specification; lines are thinned to at most this many points."""
     styled = appearance.styles(figure)
     widths = [_natural_width(panel, len(figure.panels)) for panel in figure.panels]
     columns = _columns(widths)
@@ -91,7 +91,7 @@ def _natural_width(panel: Panel, panels: int) -> int:
 
 
 def _columns(widths: Sequence[int]) -> int:
-    """As many panels in a row, at most three, as fit the page with their axes and colour bars."""
+    """Panels in a row: those that fit the page with axes and colour bars, at most three."""
     room = max(widths, default=1) + 85
     columns = max(1, min(3, PAGE_WIDTH // room))
     return 2 if len(widths) == 4 and columns == 3 else columns
@@ -100,7 +100,7 @@ def _columns(widths: Sequence[int]) -> int:
 def _panel(
     panel: Panel, place: int, width: int, styled: Styles, points: int, tables: dict[str, str]
 ) -> dict[str, Any]:
-    """One panel; the data of its layers go to the tables, where layers and panels share them."""
+    """One panel; the data of its layers go to `tables`, which layers and panels share."""
     heat_map = appearance.heat_map_of(panel)
     if heat_map is not None:
         height = 250 if appearance.is_dense(heat_map) else max(180, 36 * len(heat_map.y))
@@ -127,8 +127,8 @@ def _curves(panel: Panel, place: int, styled: Styles, points: int) -> list[alt.C
     lines = appearance.in_drawing_order(panel)
     if not lines:
         return []
-    # Lines of one name, one a run, say, are apart by a number; else they would be drawn as one that
-    # jumps back and forth.
+    # Lines of one name, such as one per run, differ by a number; else they would be drawn
+    # as one line that jumps back and forth.
     repeated = len({(line.label, line.role) for line in lines}) < len(lines)
     rows, lone = [], []
     for count, line in enumerate(lines):
@@ -143,16 +143,13 @@ def _curves(panel: Panel, place: int, styled: Styles, points: int) -> list[alt.C
     source = _table(columns, rows)
     x, y, low = _x(panel, "x:Q"), _y(panel, "y:Q"), _y(panel, "l:Q")
     colour, dash = _stroke(styled)
-    tooltip = [_told("n:N", "curve"), _told("x:Q", panel.x_label), _told("y:Q", panel.y_label)]
+    tooltip = _tooltip({"n:N": "curve", "x:Q": panel.x_label, "y:Q": panel.y_label})
     layers = []
     if any(row[3] != "" for row in rows):
-        tooltip += [_told("l:Q", "band from"), _told("h:Q", "band to")]
-        layers.append(
-            alt.Chart(source)
-            .transform_filter("isValid(datum.l) && isValid(datum.h)")
-            .mark_area(opacity=BAND_OPACITY)
-            .encode(x=x, y=low, y2="h:Q", fill=_fill(styled), tooltip=tooltip, **apart)
-        )
+        tooltip += _tooltip({"l:Q": "band from", "h:Q": "band to"})
+        bands = alt.Chart(source).transform_filter(_BANDED).mark_area(opacity=BAND_OPACITY)
+        fill = _fill(styled)
+        layers.append(bands.encode(x=x, y=low, y2="h:Q", fill=fill, tooltip=tooltip, **apart))
     strokes = alt.Chart(source).mark_line(strokeWidth=2)
     layers.append(strokes.encode(x=x, y=y, color=colour, strokeDash=dash, tooltip=tooltip, **apart))
     if lone:  # one point makes no stroke
@@ -162,25 +159,17 @@ def _curves(panel: Panel, place: int, styled: Styles, points: int) -> list[alt.C
         name=f"near_{place}", on="pointerover", nearest=True, empty=False, clear="pointerout"
     )
     seen = alt.when(near).then(alt.value(1)).otherwise(alt.value(0))
-    layers.append(
-        alt.Chart(source)
-        .mark_point(filled=True, size=55)
-        .encode(x=x, y=y, fill=_fill(styled), opacity=seen, tooltip=tooltip)
-        .add_params(near)
-    )
-    return layers
+    dots = alt.Chart(source).mark_point(filled=True, size=55)
+    dots = dots.encode(x=x, y=y, fill=_fill(styled), opacity=seen, tooltip=tooltip)
+    return [*layers, dots.add_params(near)]
 
 
 def _thinned(line: Line, panel: Panel, points: int) -> list[tuple[Any, ...]]:
-    """At most so many points that can be shown, the first and the last among them, evenly spread
-    as they are on the axis.
-    """
+    """At most this many points, with the first and the last, spread evenly over the axis."""
     curve = appearance.visible(line, panel)
     shown = np.flatnonzero(np.isfinite(curve.x) & np.isfinite(curve.y))
     if shown.size > points:
-        if (
-            appearance.scales(panel)[0] == "log"
-        ):  # evenly in index would leave the early decades bare
+        if appearance.scales(panel)[0] == "log":  # by index, the early decades would be empty
             place = np.log(curve.x[shown])
             wanted = np.linspace(place.min(), place.max(), points // 2)
             chosen = np.abs(place[:, None] - wanted[None, :]).argmin(axis=0)
@@ -206,16 +195,12 @@ def _histograms(histograms: Sequence[Histogram], panel: Panel, styled: Styles) -
         edges, share = appearance.bin_edges(histogram, panel), np.asarray(histogram.share, float)
         tops = np.maximum(np.nan_to_num(share, nan=floor), floor) if floor else np.nan_to_num(share)
         none = np.full(share.shape, np.nan)
-        low, high = (
-            none if end is None else np.asarray(end, float)
-            for end in (histogram.low, histogram.high)
-        )
-        for left, right, top, bottom_end, top_end in zip(
-            edges[:-1], edges[1:], share, low, high, strict=True
-        ):
-            middle = left + (right - left) * (place + 1) / (len(histograms) + 1)
-            bottom_end = max(bottom_end, floor) if floor else bottom_end
-            bins.append((name, *map(_short, (left, right, top, bottom_end, top_end, middle))))
+        ends = (none if end is None else end for end in (histogram.low, histogram.high))
+        low, high = (np.asarray(end, float) for end in ends)
+        middles = edges[:-1] + np.diff(edges) * (place + 1) / (len(histograms) + 1)
+        low = np.where(low < floor, floor, low) if floor else low
+        columns = zip(edges[:-1], edges[1:], share, low, high, middles, strict=True)
+        bins += [(name, *map(_short, column)) for column in columns]
         path = [(edges[0], floor)]
         for left, right, top in zip(edges[:-1], edges[1:], tops, strict=True):
             path += [(left, top), (right, top)]
@@ -224,44 +209,24 @@ def _histograms(histograms: Sequence[Histogram], panel: Panel, styled: Styles) -
     bins = [row for row in bins if row[3] != ""]
     x, y = _x(panel, "a:Q"), _y(panel, "s:Q", zero=True)
     colour, dash = _stroke(styled)
-    tooltip = [
-        _told("n:N", "of"),
-        _told("a:Q", "from"),
-        _told("b:Q", "to"),
-        _told("s:Q", panel.y_label),
-    ]
+    names = {"n:N": "of", "a:Q": "from", "b:Q": "to", "s:Q": panel.y_label}
     source = _table(("n", "a", "b", "s", "l", "h", "m"), bins)
     banded = any(row[4] != "" for row in bins)
     if banded:
-        tooltip += [_told("l:Q", "interval from"), _told("h:Q", "interval to")]
+        names |= {"l:Q": "interval from", "h:Q": "interval to"}
+    tooltip = _tooltip(names)
+    bars = alt.Chart(source).mark_rect(opacity=0.13)
+    outline = alt.Chart(_table(("n", "i", "x", "y"), outlines))
+    outline = outline.mark_line(strokeWidth=2, strokeJoin="miter")
+    at = {"x": _x(panel, "x:Q"), "y": _y(panel, "y:Q", zero=True), "order": "i:Q"}
     layers = [
-        alt.Chart(source)
-        .mark_rect(opacity=0.13)
-        .encode(x=x, x2="b:Q", y=y, y2=alt.Y2Datum(floor), fill=_fill(styled), tooltip=tooltip),
-        alt.Chart(_table(("n", "i", "x", "y"), outlines))
-        .mark_line(strokeWidth=2, strokeJoin="miter")
-        .encode(
-            x=_x(panel, "x:Q"),
-            y=_y(panel, "y:Q", zero=True),
-            order="i:Q",
-            color=colour,
-            strokeDash=dash,
-            tooltip=_told("n:N", "of"),
-        ),
+        bars.encode(x=x, x2="b:Q", y=y, y2=alt.Y2Datum(floor), fill=_fill(styled), tooltip=tooltip),
+        outline.encode(**at, color=colour, strokeDash=dash, tooltip=_tooltip({"n:N": "of"})[0]),
     ]
     if banded:
-        layers.append(
-            alt.Chart(source)
-            .transform_filter("isValid(datum.l) && isValid(datum.h)")
-            .mark_rule(strokeWidth=3)
-            .encode(
-                x=_x(panel, "m:Q"),
-                y=_y(panel, "l:Q", zero=True),
-                y2="h:Q",
-                color=colour,
-                tooltip=tooltip,
-            )
-        )
+        known = alt.Chart(source).transform_filter(_BANDED)
+        at = {"x": _x(panel, "m:Q"), "y": _y(panel, "l:Q", zero=True), "y2": "h:Q"}
+        layers.append(known.mark_rule(strokeWidth=3).encode(**at, color=colour, tooltip=tooltip))
     return layers
 
 
@@ -282,51 +247,31 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
         labelAngle=0, values=appearance.shown_ticks(across), labelExpr="split(datum.label, ' ')"
     )
     upright = alt.Axis(values=appearance.shown_ticks(up), labelLimit=220)
-    x = alt.X(
-        "x:N",
-        sort=across,
-        scale=alt.Scale(domain=across, padding=0),
-        title=panel.x_label,
-        axis=level,
+    columns_scale, rows_scale = (alt.Scale(domain=d, padding=0) for d in (across, up[::-1]))
+    x = alt.X("x:N", sort=across, scale=columns_scale, title=panel.x_label, axis=level)
+    y = alt.Y("y:N", sort=up[::-1], scale=rows_scale, title=panel.y_label, axis=upright)
+    tooltip = _tooltip({"x:N": panel.x_label, "y:N": panel.y_label, "t:N": heat_map.label})
+    shown: dict[str, Any] = {"x": x, "y": y, "tooltip": tooltip}
+    colours = alt.Scale(scheme=HEAT_MAP, type=scale.scale, domain=[scale.low, scale.high])
+    legend = alt.Legend(
+        title=heat_map.label, orient="right", gradientLength=150, titleLimit=180, format=".3~g"
     )
-    y = alt.Y(
-        "y:N",
-        sort=up[::-1],
-        scale=alt.Scale(domain=up[::-1], padding=0),
-        title=panel.y_label,
-        axis=upright,
-    )
-    tooltip = [
-        _told("x:N", panel.x_label),
-        _told("y:N", panel.y_label),
-        _told("t:N", heat_map.label),
-    ]
-    fill = alt.Fill(
-        "v:Q",
-        scale=alt.Scale(scheme=HEAT_MAP, type=scale.scale, domain=[scale.low, scale.high]),
-        legend=alt.Legend(
-            title=heat_map.label, orient="right", gradientLength=150, titleLimit=180, format=".3~g"
-        ),
-    )
-    cells = alt.Chart(_table(columns, rows["light"] + rows["dark"], texts=("x", "y", "t")))
+
+    def source(kept: list[tuple[Any, ...]]) -> alt.Chart:
+        return alt.Chart(_table(columns, kept, texts=("x", "y", "t")))
+
+    cells = source(rows["light"] + rows["dark"])
     rectangles = cells.mark_rect() if dense else cells.mark_rect(stroke="white")
-    layers = [rectangles.encode(x=x, y=y, fill=fill, tooltip=tooltip)]
+    layers = [rectangles.encode(fill=alt.Fill("v:Q", scale=colours, legend=legend), **shown)]
     for ink, colour in () if dense else (("light", "white"), ("dark", "black")):
-        source = _table(columns, rows[ink], texts=("x", "y", "t"))
-        layers.append(
-            alt.Chart(source)
-            .mark_text(color=colour, fontSize=11)
-            .encode(x=x, y=y, text="t:N", tooltip=tooltip)
-        )
+        texts = source(rows[ink]).mark_text(color=colour, fontSize=11)
+        layers.append(texts.encode(text="t:N", **shown))
     if rows["missing"]:
-        empty = alt.Chart(_table(columns, rows["missing"], texts=("x", "y", "t")))
-        layers.append(
-            empty.mark_rect(color=MISSING, stroke="#999999", strokeDash=[3, 3]).encode(
-                x=x, y=y, tooltip=tooltip
-            )
-        )
+        empty = source(rows["missing"])
+        face = empty.mark_rect(color=MISSING, stroke="#999999", strokeDash=[3, 3])
         words = empty.mark_text(color="#333333", fontSize=11, fontStyle="italic")
-        layers += [] if dense else [words.encode(x=x, y=y, text="t:N", tooltip=tooltip)]
+        layers.append(face.encode(**shown))
+        layers += [] if dense else [words.encode(text="t:N", **shown)]
     return layers
 
 
@@ -334,13 +279,8 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
 
 
 def _x(panel: Panel, field: str) -> alt.X:
-    scale = appearance.scales(panel)[0]
-    return alt.X(
-        field,
-        title=panel.x_label,
-        scale=alt.Scale(type=scale, zero=False, nice=False),
-        axis=_axis(panel, 0),
-    )
+    scale = alt.Scale(type=appearance.scales(panel)[0], zero=False, nice=False)
+    return alt.X(field, title=panel.x_label, scale=scale, axis=_axis(panel, 0))
 
 
 def _y(panel: Panel, field: str, zero: bool = False) -> alt.Y:
@@ -383,29 +323,23 @@ def _stroke(styled: Styles) -> tuple[alt.Color, alt.StrokeDash]:
     )
     colours = alt.Scale(domain=names, range=[style.colour for style in styled.values()])
     # Vega wants a dash to have two lengths; [1, 0] is a stroke without gaps.
-    dashes = alt.Scale(
-        domain=names, range=[list(style.dash) or [1, 0] for style in styled.values()]
-    )
-    return alt.Color("n:N", scale=colours, legend=legend), alt.StrokeDash(
-        "n:N", scale=dashes, legend=legend
-    )
+    lengths = [list(style.dash) or [1, 0] for style in styled.values()]
+    dash = alt.StrokeDash("n:N", scale=alt.Scale(domain=names, range=lengths), legend=legend)
+    return alt.Color("n:N", scale=colours, legend=legend), dash
 
 
 def _fill(styled: Styles) -> alt.Fill:
     """The colour of areas: a channel of its own, so that the legend shows strokes."""
-    names, colours = (
-        [style.name for style in styled.values()],
-        [style.colour for style in styled.values()],
-    )
-    return alt.Fill("n:N", scale=alt.Scale(domain=names, range=colours), legend=None)
+    colours = {style.name: style.colour for style in styled.values()}
+    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
+    return alt.Fill("n:N", scale=scale, legend=None)
 
 
-def _told(field: str, title: str) -> alt.Tooltip:
-    return (
-        alt.Tooltip(field, title=title, format=".4~g")
-        if field.endswith(":Q")
-        else alt.Tooltip(field, title=title)
-    )
+def _tooltip(titles: Mapping[str, str]) -> list[alt.Tooltip]:
+    """From fields and their titles."""
+    formats = [".4~g" if field.endswith(":Q") else alt.Undefined for field in titles]
+    rows = zip(titles.items(), formats, strict=True)
+    return [alt.Tooltip(field, title=title, format=form) for (field, title), form in rows]
 
 
 def _table(
@@ -417,11 +351,10 @@ def _table(
     writer.writerow(columns)
     writer.writerows(rows)
     parse = {column: "string" if column in texts else "number" for column in columns}
-    return alt.InlineData(
-        values=buffer.getvalue(), format=alt.CsvDataFormat(type="csv", parse=parse)
-    )
+    form = alt.CsvDataFormat(type="csv", parse=parse)
+    return alt.InlineData(values=buffer.getvalue(), format=form)
 
 
 def _short(value: float) -> str:
-    """Few digits, and nothing where there is no number."""
+    """Few digits; empty where there is no number."""
     return f"{value:.{_DIGITS}g}" if math.isfinite(value) else ""

@@ -27,7 +27,7 @@ COLUMNS = 4
 """Most panels in a row."""
 DOTS_PER_INCH = 150
 _CHARACTER = 0.078
-"""Inches a character of nine points takes, a little generously."""
+"""Inches per character of nine points, a little generous."""
 _SETTINGS: dict[str, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8.5,
@@ -63,57 +63,39 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
         matplotlib.rcdefaults()  # a reader's own matplotlibrc must not change the bytes
         matplotlib.rcParams.update(_SETTINGS)  # pyright: ignore[reportCallIssue, reportArgumentType]
         canvas = _drawn(figure)
-        # lays the panels out; without an engine, the two files do not do it again
+        # Lay the panels out once; without an engine, the two files do not do it again.
         canvas.draw_without_rendering()
         canvas.set_layout_engine("none")
-        # Not `savefig`, which draws everything twice to find out about layouts that are not there.
-        writers = {
-            "png": (
-                lambda buffer: FigureCanvasAgg(canvas).print_png(
-                    buffer, metadata={"Software": None}
-                )
-            ),
-            "pdf": (
-                lambda buffer: FigureCanvasPdf(canvas).print_pdf(
-                    buffer, metadata={"CreationDate": None, "Title": figure.title}
-                )
-            ),
-        }
-        paths = []
-        for ending, write in writers.items():
-            buffer = io.BytesIO()
-            write(buffer)
-            path = Path(folder) / f"{figure.name}.{ending}"
-            write_atomically(path, buffer.getvalue())
-            paths.append(path)
-    return paths
+        # Not `savefig`, which draws everything twice to find layouts.
+        files = {name: io.BytesIO() for name in (f"{figure.name}.png", f"{figure.name}.pdf")}
+        png, pdf = files.values()
+        FigureCanvasAgg(canvas).print_png(png, metadata={"Software": None})
+        FigureCanvasPdf(canvas).print_pdf(
+            pdf, metadata={"CreationDate": None, "Title": figure.title}
+        )
+    for name, content in files.items():
+        write_atomically(Path(folder) / name, content.getvalue())
+    return [Path(folder) / name for name in files]
 
 
 def _drawn(figure: Figure) -> Canvas:
     rows = math.ceil(len(figure.panels) / COLUMNS) or 1
-    columns = (
-        math.ceil(len(figure.panels) / rows) or 1
-    )  # five panels are three and two, not four and one
+    # Five panels are three and two, not four and one.
+    columns = math.ceil(len(figure.panels) / rows) or 1
     sizes = [_panel_size(panel, len(figure.panels)) for panel in figure.panels]
-    widths = [
-        max((size[0] for size in sizes[column::columns]), default=4.0) for column in range(columns)
-    ]
+    widths = [max((size[0] for size in sizes[at::columns]), default=4.0) for at in range(columns)]
     in_rows = [sizes[row * columns : (row + 1) * columns] for row in range(rows)]
     heights = [max((size[1] for size in row), default=1.0) for row in in_rows]
     styled = appearance.styles(figure)
-    handles = [_handle(style) for style in styled.values()]
-    # Captions of a legend may be whole sentences: as many columns as the longest leaves room for.
-    labels = [
-        "\n".join(textwrap.wrap(style.name, max(20, int(sum(widths) / _CHARACTER) - 8)))
-        for style in styled.values()
-    ]
-    longest = (
-        max((len(line) for label in labels for line in label.splitlines()), default=0) * _CHARACTER
-        + 0.65
-    )
-    legend_columns = max(1, min(len(labels), int(sum(widths) / longest)))
+    # Labels of a legend may be whole sentences: its columns are those that the longest leaves room
+    # for.
+    room = max(20, int(sum(widths) / _CHARACTER) - 8)
+    labels = ["\n".join(textwrap.wrap(style.name, room)) for style in styled.values()]
+    longest = max((len(line) for label in labels for line in label.splitlines()), default=0)
+    legend_columns = max(1, min(len(labels), int(sum(widths) / (longest * _CHARACTER + 0.65))))
+    in_lines = [label.count("\n") + 1 for label in labels]
     legend_lines = sum(
-        max((label.count("\n") + 1 for label in labels[place : place + legend_columns]), default=0)
+        max(in_lines[place : place + legend_columns])
         for place in range(0, len(labels), legend_columns)
     )
     title = _wrapped(figure.title, sum(widths), 1.25)
@@ -132,18 +114,15 @@ def _drawn(figure: Figure) -> Canvas:
             _draw_heat_map(canvas, axes, heat_map)
         else:
             _draw_marks(axes, panel, styled)
-    if handles:
-        canvas.legend(
-            handles,
-            [_plain(label) for label in labels],
-            loc="outside lower center",
-            ncols=legend_columns,
-        )
+    if styled:
+        handles, names = map(_handle, styled.values()), map(_plain, labels)
+        where = "outside lower center"
+        canvas.legend(list(handles), list(names), loc=where, ncols=legend_columns)
     return canvas
 
 
 def _panel_size(panel: Panel, panels: int) -> tuple[float, float]:
-    """Inches; a heat map gets as many as its numbers need."""
+    """Inches; a heat map has room for its numbers."""
     heat_map = appearance.heat_map_of(panel)
     if heat_map is None:
         return (4.8, 3.2) if panels == 1 else (3.2, 2.7)
@@ -175,32 +154,17 @@ def _draw_marks(axes: Axes, panel: Panel, styled: dict[tuple[str, Role], Style])
     for layer, line in enumerate(appearance.in_drawing_order(panel)):
         style = styled[line.label, line.role]
         curve = appearance.visible(line, panel)
+        look: dict[str, Any] = {"color": style.colour, "zorder": 2 + layer / 1000}
         if curve.low is not None and curve.high is not None:
             axes.fill_between(
-                curve.x,
-                curve.low,
-                curve.high,
-                color=style.colour,
-                alpha=BAND_OPACITY,
-                linewidth=0,
-                zorder=2 + layer / 1000,
+                curve.x, curve.low, curve.high, alpha=BAND_OPACITY, linewidth=0, **look
             )
+        look |= {"linestyle": _linestyle(style), "linewidth": style.width}
         single = np.isfinite(curve.x * curve.y).sum() == 1  # one point makes no stroke
-        axes.plot(
-            curve.x,
-            curve.y,
-            color=style.colour,
-            linestyle=_linestyle(style),
-            linewidth=style.width,
-            marker="o" if single else None,
-            markersize=4,
-            zorder=3 + layer / 1000,
-        )
-    if (
-        histograms
-        and y_scale == "linear"
-        and all(np.nanmin(histogram.share, initial=0) >= 0 for histogram in histograms)
-    ):
+        look |= {"marker": "o" if single else None, "markersize": 4, "zorder": 3 + layer / 1000}
+        axes.plot(curve.x, curve.y, **look)
+    positive = all(np.nanmin(histogram.share, initial=0) >= 0 for histogram in histograms)
+    if histograms and y_scale == "linear" and positive:
         axes.set_ylim(bottom=0)
 
 
@@ -210,38 +174,20 @@ def _draw_histogram(
     """One histogram; its intervals stand at a share `across` of every bin."""
     share = np.asarray(histogram.share, float)
     share = np.maximum(share, floor) if floor else share
-    axes.stairs(
-        share, edges, baseline=floor, fill=True, facecolor=style.colour, alpha=0.13, linewidth=0
-    )
+    colour, filled = style.colour, {"baseline": floor, "fill": True, "linewidth": 0}
+    axes.stairs(share, edges, facecolor=colour, alpha=0.13, **filled)
     if style.hatch:
-        axes.stairs(
-            share,
-            edges,
-            baseline=floor,
-            fill=True,
-            facecolor="none",
-            edgecolor=style.colour,
-            hatch=style.hatch,
-            alpha=0.55,
-            linewidth=0,
-        )
-    axes.stairs(
-        share,
-        edges,
-        baseline=floor,
-        color=style.colour,
-        linewidth=1.5,
-        linestyle=_linestyle(style),
-        zorder=3,
-    )
+        look: dict[str, Any] = {"facecolor": "none", "edgecolor": colour, "hatch": style.hatch}
+        axes.stairs(share, edges, alpha=0.55, **look, **filled)
+    look = {"color": colour, "linewidth": 1.5, "linestyle": _linestyle(style), "zorder": 3}
+    axes.stairs(share, edges, baseline=floor, **look)
     if histogram.low is not None and histogram.high is not None:
-        # Side by side inside of the bin: the intervals of overlaid histograms must not hide one
-        # another.
+        # Side by side within the bin: the intervals of overlaid histograms must not hide each
+        # other.
         middles = edges[:-1] + np.diff(edges) * across
-        low, high = (
-            np.maximum(np.asarray(end, float), floor) for end in (histogram.low, histogram.high)
-        )
-        axes.vlines(middles, low, high, color=style.colour, linewidth=2.4, alpha=0.9, zorder=4)
+        ends = (np.asarray(end, float) for end in (histogram.low, histogram.high))
+        low, high = (np.maximum(end, floor) for end in ends)
+        axes.vlines(middles, low, high, color=colour, linewidth=2.4, alpha=0.9, zorder=4)
 
 
 def _draw_heat_map(canvas: Canvas, axes: Axes, heat_map: HeatMap) -> None:
@@ -262,47 +208,21 @@ def _draw_heat_map(canvas: Canvas, axes: Axes, heat_map: HeatMap) -> None:
     if dense:
         axes.set_facecolor(MISSING)
     for (row, column), shade in () if dense else np.ndenumerate(shades):
-        value = float(values[row, column])
-        ink = "#FFFFFF" if shade < 0.5 else "#000000"
-        background: dict[str, Any] = {}
+        look: dict[str, Any] = {"color": "#FFFFFF" if shade < 0.5 else "#000000"}
         if np.isnan(shade):
-            corner = (column - 0.5, row - 0.5)
-            axes.add_patch(
-                Rectangle(
-                    corner,
-                    1,
-                    1,
-                    facecolor=MISSING,
-                    edgecolor="#999999",
-                    hatch="////",
-                    linewidth=0.8,
-                )
-            )
-            ink, background = (
-                "#333333",
-                {"bbox": {"facecolor": MISSING, "edgecolor": "none", "pad": 1.2}},
-            )
-        axes.text(
-            column,
-            row,
-            number(value),
-            ha="center",
-            va="center",
-            fontsize=7,
-            color=ink,
-            **background,
-        )
+            hatched: Any = {"facecolor": MISSING, "edgecolor": "#999999", "hatch": "////"}
+            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, linewidth=0.8, **hatched))
+            box = {"facecolor": MISSING, "edgecolor": "none", "pad": 1.2}
+            look = {"color": "#333333", "bbox": box}
+        text = number(float(values[row, column]))
+        axes.text(column, row, text, ha="center", va="center", fontsize=7, **look)
     axes.grid(visible=False)
-    for set_ticks, names, gap in (
-        (axes.set_xticks, heat_map.x, "\n"),
-        (axes.set_yticks, heat_map.y, " "),
-    ):
+    sides = ((axes.set_xticks, heat_map.x, "\n"), (axes.set_yticks, heat_map.y, " "))
+    for set_ticks, names, gap in sides:
         labels = ticks(list(names))
         shown = appearance.shown_ticks(labels)
-        set_ticks(
-            [labels.index(label) for label in shown],
-            [_plain(label).replace(" ", gap) for label in shown],
-        )
+        texts = [_plain(label).replace(" ", gap) for label in shown]
+        set_ticks([labels.index(label) for label in shown], texts)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     bar = canvas.colorbar(mesh, ax=axes, aspect=24, pad=0.02)
@@ -311,23 +231,16 @@ def _draw_heat_map(canvas: Canvas, axes: Axes, heat_map: HeatMap) -> None:
 
 
 def _handle(style: Style) -> Line2D | Patch:
-    linestyle = _linestyle(style)
+    look: dict[str, Any] = {"linestyle": _linestyle(style)}
     if style.filled:
         face = (*to_rgb(style.colour), 0.15)
-        return Patch(
-            facecolor=face,
-            edgecolor=style.colour,
-            hatch=style.hatch,
-            linestyle=linestyle,
-            linewidth=1.3,
-        )
-    return Line2D([], [], color=style.colour, linestyle=linestyle, linewidth=style.width)
+        look |= {"facecolor": face, "edgecolor": style.colour, "hatch": style.hatch}
+        return Patch(linewidth=1.3, **look)
+    return Line2D([], [], color=style.colour, linewidth=style.width, **look)
 
 
 def _power(value: float, place: int | None = None) -> str:
-    """A power of ten in plain letters: matplotlib's own is a formula, which takes it most of the
-    time of a drawing.
-    """
+    """A power of ten in plain letters: matplotlib's own is a formula, and slow to draw."""
     del place
     exponent = math.log10(value)
     if not math.isclose(exponent, round(exponent), abs_tol=1e-9):
@@ -340,12 +253,9 @@ def _linestyle(style: Style) -> Any:
 
 
 def _wrapped(text: str, inches: float, size: float = 1.0) -> str:
-    """Broken into lines that fit so many inches at so many times the usual letter size."""
-    return _plain(
-        "\n".join(
-            textwrap.wrap(text, max(12, int(inches / (_CHARACTER * size))), break_on_hyphens=False)
-        )
-    )
+    """Broken into lines of this many inches, at a multiple of the usual letter size."""
+    letters = max(12, int(inches / (_CHARACTER * size)))
+    return _plain("\n".join(textwrap.wrap(text, letters, break_on_hyphens=False)))
 
 
 def _plain(text: str) -> str:

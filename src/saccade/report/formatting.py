@@ -1,6 +1,4 @@
-"""How numbers, intervals and verdicts are written, the same on the terminal, in the ledger and
-on the page.
-"""
+"""How numbers, intervals and verdicts are written: on the terminal, in the ledger, on the page."""
 
 import math
 import re
@@ -9,8 +7,10 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import xarray as xr
 
-from saccade.core.claim import Claim, Finding, Judgement, Verdict
+from saccade.core.bound import Verdict
+from saccade.core.claim import Judgement
 from saccade.core.record import Record
+from saccade.core.statistics import Finding
 
 SYMBOLS: dict[Verdict, str] = {"holds": "✓", "fails": "✗", "undetermined": "?"}
 ASCII_SYMBOLS: dict[Verdict, str] = {"holds": "+", "fails": "x", "undetermined": "?"}
@@ -42,9 +42,7 @@ def measured(finding: Finding) -> str:
 
 
 def measured_anywhere(judgement: Judgement) -> list[str]:
-    """One text a check: the value with its interval or, in a sweep, the range of the values over
-    the cells.
-    """
+    """One text per check: the value with its interval or, in a sweep, the range over the cells."""
     if not judgement.cells:
         return [measured(finding) for finding in judgement.findings]
     texts = []
@@ -54,38 +52,6 @@ def measured_anywhere(judgement: Judgement) -> list[str]:
         span = f"{number(min(known))} to {number(max(known))}" if known else "n/a"
         texts.append(f"{span} over {len(values)} cells")
     return texts
-
-
-def seeds(claim: Claim, judgement: Judgement, record: Record) -> str:
-    """How many seeds have a number, of how many that were run in the arms that the claim rests
-    on.
-    """
-    arms = [
-        arm for check in claim.checks for names in check.found(record).values() for arm in names
-    ]
-    run = (
-        max((record.arms[arm].trajectory.sizes.get("seed", 0) for arm in arms), default=0)
-        or record.seeds
-    )
-    findings = [finding for _, _, cell in judgement.cells for finding in cell] or list(
-        judgement.findings
-    )
-    counts = sorted({finding.seeds for finding in findings})
-    if not counts or counts == [run]:
-        return str(run)
-    least = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{least} of {run}"
-
-
-def duration(seconds: float) -> str:
-    """Wall time in the unit a reader would choose."""
-    if not math.isfinite(seconds):
-        return "n/a"
-    if seconds < 99.95:
-        return f"{seconds:.1f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def tick(value: object) -> str:
@@ -109,9 +75,7 @@ def natural(identifier: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def diverged_members(record: Record) -> list[str]:
-    """One sentence an arm with members whose loss stopped being finite: how many, which, and at
-    which step.
-    """
+    """One sentence per arm with members whose loss stopped being finite: which, and when."""
     sentences = []
     for name, arm in record.arms.items():
         if "diverged_at" not in arm.trajectory:
@@ -121,12 +85,10 @@ def diverged_members(record: Record) -> list[str]:
             dict(zip(steps.dims, place, strict=True)) for place in np.argwhere(steps.values >= 0)
         ]
         if lost:
-            told = [
-                f"{_where(steps, place)} at step {int(steps[place])}" for place in lost[:_LISTED]
-            ]
-            more = [f"and {len(lost) - _LISTED} more"] if len(lost) > _LISTED else []
+            listed = [f"{_where(steps, at)} at step {int(steps[at])}" for at in lost[:_LISTED]]
+            listed += [f"and {len(lost) - _LISTED} more"] if len(lost) > _LISTED else []
             sentences.append(
-                f"{name}: {len(lost)} of {steps.size} members diverged ({'; '.join(told + more)})"
+                f"{name}: {len(lost)} of {steps.size} members diverged ({'; '.join(listed)})"
             )
     return sentences
 

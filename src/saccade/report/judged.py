@@ -1,5 +1,7 @@
-"""Claims judged from their records, and the maps of verdicts over what was swept. Stored
-verdicts are never read.
+"""Claims judged from their records, and maps of their verdicts over a sweep.
+
+A known study judges its record anew. The verdicts that a record stores are read only where its
+study is not installed.
 """
 
 import dataclasses
@@ -7,14 +9,77 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from saccade.core.claim import Claim, Finding, Judgement, Verdict
+from saccade.core.bound import Verdict
+from saccade.core.claim import Check, Claim, Judgement
+from saccade.core.errors import FileError
+from saccade.core.figure import Figure
 from saccade.core.record import Record
-from saccade.core.study import Study
-from saccade.report.formatting import natural, tick
+from saccade.core.statistics import Finding
+from saccade.core.study import Divergence, Study
+from saccade.report.formatting import measured, natural, number, tick
 
-Entry = tuple[Study[Any], Record]
-"""A record, with the study that can judge it."""
 VERDICTS: tuple[Verdict, ...] = ("holds", "fails", "undetermined")
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredClaim:
+    """What a record says about a claim of a study that is not installed."""
+
+    id: str
+    statement: str
+    source: str
+    tolerance: str
+    paper: str
+    prediction: str
+    reason: str
+    checks: tuple[Check, ...] = ()
+
+    def expected_reason(self, judgement: Judgement) -> str:
+        del judgement
+        return self.reason
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredStudy:
+    """Stands for a study that is not installed: shows what one record stores about it."""
+
+    name: str
+    title: str
+    paper: str
+    claims: tuple[StoredClaim, ...]
+    judgements: tuple[Judgement, ...]
+    note: str
+    """Which file, and why its study is not there."""
+    divergences: tuple[Divergence, ...] = ()
+
+    @staticmethod
+    def of(record: Record, note: str) -> "StoredStudy":
+        def claim(name: str, plain: dict[str, Any]) -> StoredClaim:
+            keys = ("statement", "source", "tolerance", "paper", "prediction")
+            texts = {key: plain.get(key, "not stored") for key in keys}
+            return StoredClaim(name, **texts, reason=plain.get("expected_reason", "not stored"))
+
+        try:
+            claims = tuple(claim(name, plain) for name, plain in record.verdicts.items())
+            judgements = tuple(Judgement.of_plain(plain) for plain in record.verdicts.values())
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise FileError(
+                f"{note}, and its stored verdicts cannot be read ({error!r})"
+            ) from error
+        title, paper = record.title or record.study, record.paper or "not stored"
+        return StoredStudy(record.study, title, paper, claims, judgements, note)
+
+    def judge(self, record: Record) -> list[Judgement]:
+        del record
+        return list(self.judgements)
+
+    def drawn(self, record: Record) -> list[Figure]:
+        del record
+        return []
+
+
+Entry = tuple[Study[Any] | StoredStudy, Record]
+"""A record, with the study that judges it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,14 +88,46 @@ class JudgedClaim:
 
     entry: int
     """Place of the record among the entries."""
-    study: Study[Any]
+    study: Study[Any] | StoredStudy
     record: Record
-    claim: Claim
+    claim: Claim | StoredClaim
     judgement: Judgement
+
+    @property
+    def note(self) -> str:
+        """Empty unless the verdict is a stored one."""
+        return note_of(self.study)
+
+    @property
+    def expected_reason(self) -> str:
+        return self.claim.expected_reason(self.judgement)
+
+    @property
+    def seeds(self) -> str:
+        """Seeds that have a number, of those run in the arms that the claim rests on."""
+        record, checks = self.record, self.claim.checks
+        arms = [
+            record.arms[arm].trajectory
+            for check in ((checks,) if isinstance(checks, Check) else checks)
+            for names in check.found(record.arms).values()
+            for arm in names
+        ]
+        run = max((arm.sizes.get("seed", 0) for arm in arms), default=0) or record.seeds
+        cells = [finding for _, _, findings in self.judgement.cells for finding in findings]
+        counts = sorted({finding.seeds for finding in cells or self.judgement.findings})
+        if not counts or counts == [run]:
+            return str(run)
+        least = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        return f"{least} of {run}"
+
+
+def note_of(study: Study[Any] | StoredStudy) -> str:
+    """Empty for a known study."""
+    return study.note if isinstance(study, StoredStudy) else ""
 
 
 def judged_claims(entries: Sequence[Entry]) -> list[JudgedClaim]:
-    """Every claim of every record, judged now, by claim number."""
+    """Every claim of every record, by claim number."""
     rows = [
         JudgedClaim(place, study, record, claim, judgement)
         for place, (study, record) in enumerate(entries)
@@ -40,14 +137,30 @@ def judged_claims(entries: Sequence[Entry]) -> list[JudgedClaim]:
 
 
 def counts(rows: Sequence[JudgedClaim]) -> dict[str, int]:
-    """How many claims hold, fail, are undetermined, and have another verdict than the expected
-    one.
-    """
+    """How many claims hold, fail, are undetermined, and have a verdict other than the expected."""
     found = {verdict: sum(row.judgement.verdict == verdict for row in rows) for verdict in VERDICTS}
     return {**found, "unexpected": sum(not row.judgement.as_expected for row in rows)}
 
 
-Cell = tuple[Verdict, tuple[Finding, ...]]
+# -- maps ------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One place of a sweep."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+
+    @property
+    def numbers(self) -> list[str]:
+        return [number(finding.value) for finding in self.findings]
+
+    @property
+    def text(self) -> str:
+        """The verdict and every check, one per line."""
+        checks = (f"{one.quantity}: {measured(one)} ({one.bound})" for one in self.findings)
+        return "\n".join([self.verdict, *checks])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,12 +170,26 @@ class VerdictMap:
     where: str
     """The values of the other sweeps, if there are more than two."""
     row_name: str
-    row_values: tuple[float, ...]
     column_name: str
     """Empty if one value was swept."""
-    column_values: tuple[float, ...]
-    cells: tuple[tuple[Cell, ...], ...]
-    """Rows of columns; one column if one value was swept."""
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    """Values and cells; one cell per row if one value was swept."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Those of the first cell: every cell has the same quantities and bounds."""
+        return self.rows[0][1][0].findings
+
+    @property
+    def title(self) -> str:
+        axes = f"{self.row_name} (down) and {self.column_name} (across)"
+        where = f", at {self.where}" if self.where else ""
+        return f"{axes if self.column_name else self.row_name}{where}"
+
+    @property
+    def quantities(self) -> str:
+        return ", ".join(finding.quantity for finding in self.findings)
 
 
 def verdict_maps(judgement: Judgement) -> list[VerdictMap]:
@@ -71,27 +198,21 @@ def verdict_maps(judgement: Judgement) -> list[VerdictMap]:
     """
     if not judgement.cells:
         return []
-    values: dict[str, list[float]] = {}
-    for place, _, _ in judgement.cells:
-        for name, value in place.items():
-            if value not in values.setdefault(name, []):
-                values[name].append(value)
-    known: dict[tuple[float, ...], Cell] = {
-        tuple(place[name] for name in values): (verdict, findings)
-        for place, verdict, findings in judgement.cells
+    names = list(judgement.cells[0][0])
+    values = {name: list(dict.fromkeys(at[name] for at, _, _ in judgement.cells)) for name in names}
+    cells = {
+        tuple(at[name] for name in names): Cell(verdict, findings)
+        for at, verdict, findings in judgement.cells
     }
-    row_name, column_name, *others = (*values, "") if len(values) == 1 else values
-    columns = tuple(values.get(column_name, ()))
+    row_name, column_name, *others = [*names, ""][: max(2, len(names))]
+    columns = values.get(column_name, [])
     across = [(column,) for column in columns] or [()]
     maps = []
     for fixed in itertools.product(*(values[name] for name in others)):
-        cells = tuple(
-            tuple(known[(row, *column, *fixed)] for column in across) for row in values[row_name]
+        rows = tuple(
+            (tick(row), tuple(cells[(row, *column, *fixed)] for column in across))
+            for row in values[row_name]
         )
-        where = ", ".join(
-            f"{name} = {tick(value)}" for name, value in zip(others, fixed, strict=True)
-        )
-        maps.append(
-            VerdictMap(where, row_name, tuple(values[row_name]), column_name, columns, cells)
-        )
+        where = ", ".join(f"{name} = {tick(at)}" for name, at in zip(others, fixed, strict=True))
+        maps.append(VerdictMap(where, row_name, column_name, tuple(map(tick, columns)), rows))
     return maps

@@ -1,7 +1,6 @@
-"""The page: one self-contained HTML file, readable offline. The ledger of verdicts first, then
-study by study.
-"""
+"""The page: one self-contained HTML file, readable offline; the ledger first, then each study."""
 
+import dataclasses
 import functools
 import json
 import re
@@ -13,27 +12,19 @@ import jinja2
 import vl_convert
 from markupsafe import Markup
 
-from saccade.core.claim import Finding, Judgement
+from saccade.core.claim import Judgement
 from saccade.core.figure import Figure, Line
+from saccade.core.progress import duration
 from saccade.core.record import Record
 from saccade.core.storage import write_atomically
 from saccade.report import charts
-from saccade.report.formatting import (
-    SYMBOLS,
-    diverged_members,
-    duration,
-    measured,
-    measured_anywhere,
-    number,
-    seeds,
-    tick,
-)
+from saccade.report.formatting import SYMBOLS, diverged_members, measured_anywhere, tick
 from saccade.report.judged import (
     Entry,
     JudgedClaim,
-    VerdictMap,
     counts,
     judged_claims,
+    note_of,
     verdict_maps,
 )
 
@@ -70,9 +61,7 @@ def render_page(entries: Sequence[Entry]) -> str:
 
 
 def _points(figures: Iterable[Figure]) -> int:
-    """Points that a line may keep: fewer where the lines of many records would make the page too
-    heavy.
-    """
+    """Points that a line may keep: fewer where many records would make the page too heavy."""
     marks = [mark for figure in figures for panel in figure.panels for mark in panel.marks]
     row_bytes = sum(len(mark.label) + _ROW for mark in marks if isinstance(mark, Line))
     return max(20, min(charts.POINTS, _FOR_POINTS // max(row_bytes, 1)))
@@ -92,7 +81,7 @@ def _template() -> jinja2.Template:
 
 @functools.cache
 def _javascript() -> str:
-    """Vega, Vega-Lite and Vega-Embed, safe inside of a script element."""
+    """Vega, Vega-Lite and Vega-Embed, safe within a script element."""
     bundle = vl_convert.javascript_bundle()  # pyright: ignore[reportCallIssue] (the stub wants a snippet)
     return re.sub(r"</(script)", r"<\\/\1", bundle, flags=re.IGNORECASE).replace("<!--", r"<\!--")
 
@@ -100,117 +89,74 @@ def _javascript() -> str:
 def _anchors(entries: Sequence[Entry]) -> list[str]:
     anchors: list[str] = []
     for study, record in entries:
-        anchor = re.sub(r"[^A-Za-z0-9]+", "-", f"{study.name}-{record.preset}").strip("-")
-        same = sum(
-            re.fullmatch(re.escape(anchor) + r"(--\d+)?", other) is not None for other in anchors
-        )
+        anchor = _slug(f"{study.name}-{record.preset}").strip("-")
+        same = sum(other == anchor or other.startswith(f"{anchor}--") for other in anchors)
         anchors.append(f"{anchor}--{same + 1}" if same else anchor)
     return anchors
 
 
 def _ledger_row(row: JudgedClaim, anchor: str) -> dict[str, Any]:
     claim, judgement = row.claim, row.judgement
-    return {
-        "id": claim.id,
+    texts = ("id", "statement", "source", "paper", "prediction", "tolerance")
+    return {name: getattr(claim, name) for name in texts} | {
         "anchor": f"{anchor}-{_slug(claim.id)}",
-        "statement": claim.statement,
-        "source": claim.source,
         "study": row.study.name,
         "preset": row.record.preset,
-        "paper": claim.paper,
-        "prediction": claim.prediction,
-        "tolerance": claim.tolerance,
-        "seeds": seeds(claim, judgement, row.record),
+        "seeds": row.seeds,
         "verdict": judgement.verdict,
         "expected": judgement.expected,
         "as_expected": judgement.as_expected,
-        "expected_reason": claim.expected_reason(judgement),
+        "expected_reason": row.expected_reason,
         "reason": judgement.reason,
+        "stored": bool(row.note),
         "checks": _checks(judgement),
     }
 
 
 def _checks(judgement: Judgement) -> list[dict[str, Any]]:
+    # A swept check has one verdict per cell, shown by the map.
     return [
-        {
-            "quantity": finding.quantity,
-            "measured": text,
-            "bound": finding.bound,
-            # A swept check has a verdict a cell, told by the map.
-            "verdict": "" if judgement.cells else finding.verdict,
-            "reason": "" if judgement.cells else finding.reason,
-            "seeds": finding.seeds,
-        }
+        dataclasses.asdict(finding)
+        | {"measured": text}
+        | ({"verdict": "", "reason": ""} if judgement.cells else {})
         for finding, text in zip(judgement.findings, measured_anywhere(judgement), strict=True)
     ]
 
 
 def _section(entry: Entry, anchor: str, rows: Sequence[JudgedClaim]) -> dict[str, Any]:
     study, record = entry
-    theories = list(
-        dict.fromkeys(arm.predicted_by for arm in record.arms.values() if arm.predicted_by)
-    )
+    swept = [f"{name} ({len(values)} values)" for name, values in record.sweeps.items()]
+    theories = dict.fromkeys(arm.predicted_by for arm in record.arms.values() if arm.predicted_by)
+    facts = {
+        "paper": study.paper,
+        "preset": record.preset,
+        "seeds": str(record.seeds),
+        "swept": ", ".join(swept),
+        "theory": "; ".join(theories),
+        "device": record.device,
+        "precision": record.precision,
+        "wall time": duration(record.seconds),
+    }
     return {
         "anchor": anchor,
         "name": study.name,
         "title": study.title,
-        "facts": {
-            "paper": study.paper,
-            "preset": record.preset,
-            "seeds": str(record.seeds),
-            **(
-                {
-                    "swept": ", ".join(
-                        f"{name} ({len(values)} values)" for name, values in record.sweeps.items()
-                    )
-                }
-                if record.sweeps
-                else {}
-            ),
-            **({"theory": "; ".join(theories)} if theories else {}),
-            "device": record.device,
-            "precision": record.precision,
-            "wall time": duration(record.seconds),
-        },
+        "facts": {name: fact for name, fact in facts.items() if fact},
         "versions": dict(record.versions),
+        "note": note_of(study),
         "diverged": diverged_members(record),
         "claims": [
-            _ledger_row(row, anchor) | {"maps": [_map(one) for one in verdict_maps(row.judgement)]}
-            for row in rows
+            _ledger_row(row, anchor) | {"maps": verdict_maps(row.judgement)} for row in rows
         ],
         "divergences": study.divergences,
         "config": _settings(record),
     }
 
 
-def _map(one: VerdictMap) -> dict[str, Any]:
-    def cell(verdict: str, findings: Sequence[Finding]) -> dict[str, Any]:
-        told = "\n".join(
-            f"{finding.quantity}: {measured(finding)} ({finding.bound})" for finding in findings
-        )
-        return {
-            "verdict": verdict,
-            "values": [number(finding.value) for finding in findings],
-            "title": f"{verdict}\n{told}",
-        }
-
-    return {
-        "where": one.where,
-        "row_name": one.row_name,
-        "column_name": one.column_name,
-        "columns": [tick(value) for value in one.column_values],
-        "rows": [
-            (tick(value), [cell(*found) for found in cells])
-            for value, cells in zip(one.row_values, one.cells, strict=True)
-        ],
-        "quantities": [finding.quantity for finding in one.cells[0][0][1]],
-    }
-
-
 def _figure(figure: Figure, points: int) -> dict[str, Any]:
     specification = charts.chart(figure, points)
     specification.pop("$schema", None)
-    # Inside of a script element only "<" can do harm.
+    # Within a script element only "<" can do harm.
     text = json.dumps(specification, separators=(",", ":"), ensure_ascii=False).replace(
         "<", "\\u003c"
     )
@@ -221,24 +167,16 @@ def _figure(figure: Figure, points: int) -> dict[str, Any]:
 def _settings(record: Record) -> list[tuple[str, str]]:
     """The config as dotted names and values."""
 
+    def text(value: Any) -> str:
+        return tick(value) if isinstance(value, float) else str(value)
+
     def flat(value: Any, name: str) -> list[tuple[str, str]]:
         if isinstance(value, Mapping):
-            return [
-                pair
-                for key, inner in value.items()
-                for pair in flat(inner, f"{name}.{key}" if name else str(key))
-            ]
+            inner = (flat(one, f"{name}.{key}".lstrip(".")) for key, one in value.items())
+            return [pair for pairs in inner for pair in pairs]
         if isinstance(value, list | tuple):
-            return [
-                (
-                    name,
-                    ", ".join(
-                        tick(item) if isinstance(item, float) else str(item) for item in value
-                    )
-                    or "none",
-                )
-            ]
-        return [(name, tick(value) if isinstance(value, float) else str(value))]
+            return [(name, ", ".join(map(text, value)) or "none")]
+        return [(name, text(value))]
 
     return [pair for pair in flat(record.config, "") if pair[0] != "sweeps"]
 

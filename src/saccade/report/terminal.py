@@ -1,16 +1,16 @@
-"""What the terminal shows: live progress while training, then tables of verdicts, readable at 80
-columns.
+"""What the terminal shows: live progress while training, then tables, readable at 80 columns.
 
 Text that the terminal's encoding cannot write is replaced when it is drawn: a study must not end in
 an encoding error.
 """
 
+import contextlib
 import dataclasses
 import math
+import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -21,19 +21,13 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
-from saccade.core.claim import Judgement, Verdict
-from saccade.core.lab import Progress
+from saccade.core.bound import Verdict
+from saccade.core.claim import Judgement
+from saccade.core.lab import Plan
+from saccade.core.progress import Progress, duration
 from saccade.core.record import Record
 from saccade.core.study import Study
-from saccade.report.formatting import (
-    ASCII_SYMBOLS,
-    SYMBOLS,
-    duration,
-    measured,
-    measured_anywhere,
-    number,
-    tick,
-)
+from saccade.report.formatting import ASCII_SYMBOLS, SYMBOLS, measured, measured_anywhere, number
 from saccade.report.judged import Cell, VerdictMap, verdict_maps
 
 COLOURS: dict[Verdict, str] = {"holds": "green", "fails": "red", "undetermined": "yellow"}
@@ -42,24 +36,15 @@ PLAIN_INTERVAL = 10.0
 _ACROSS = 5
 """Columns of a map of verdicts that fit 80 characters."""
 # ruff: noqa: RUF001 (these are the symbols to replace)
-_IN_ASCII = {
-    "≤": "<=",
-    "≥": ">=",
-    "×": "x",
-    "–": "-",
-    "—": "-",
-    "−": "-",
-    "…": "...",
-    "’": "'",
-    "‘": "'",
-}
+_IN_ASCII = {"≤": "<=", "≥": ">=", "×": "x", "…": "..."} | dict.fromkeys("–—−", "-")
+_IN_ASCII |= dict.fromkeys("’‘", "'")
 
 
 # -- text that every terminal can write ------------------------------------------------------------
 
 
 def encodable(text: str, encoding: str) -> str:
-    """The text, with what the encoding does not have replaced by something near it."""
+    """The text, with characters that the encoding lacks replaced by similar ones."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
@@ -86,11 +71,11 @@ class Words:
 
 @dataclasses.dataclass(frozen=True)
 class Badge:
-    """A verdict with its symbol: never told by colour alone."""
+    """A verdict with its symbol: never shown by colour alone."""
 
     verdict: Verdict
     behind: str | None = None
-    """What follows the symbol, instead of the word."""
+    """Text after the symbol, in place of the verdict."""
 
     def _text(self, options: ConsoleOptions) -> Text:
         symbols = ASCII_SYMBOLS if options.ascii_only else SYMBOLS
@@ -117,29 +102,30 @@ def print_to_terminal(*renderables: RenderableType) -> None:
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def verdict_table(study: Study[Any], record: Record, judgements: Sequence[Judgement]) -> Table:
-    """One row a claim; its checks below one another, and the reason wherever the verdict is not
-    simply `holds`.
-    """
-    table = Table(
-        title=(
-            f"{study.name}, preset {record.preset}: {record.seeds} seeds,"
-            f" {duration(record.seconds)}"
-        ),
+def _table(title: str = "") -> Table:
+    return Table(
+        title=title or None,
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
-        expand=False,
     )
+
+
+def _statement(text: str) -> Words:
+    return Words(textwrap.shorten(text, 100, placeholder=" ..."))
+
+
+def verdict_table(study: Study[Any], record: Record, judgements: Sequence[Judgement]) -> Table:
+    """One row per claim, with its checks, and with the reason unless it simply holds."""
+    seconds = duration(record.seconds)
+    table = _table(f"{study.name}, preset {record.preset}: {record.seeds} seeds, {seconds}")
     table.add_column("claim", no_wrap=True, style="bold")
     table.add_column("statement", ratio=1, min_width=16, max_width=60)
     table.add_column("measured [95 % interval], bound", ratio=1, min_width=24, max_width=60)
     table.add_column("verdict", no_wrap=True, min_width=14)
-    claims = {claim.id: claim for claim in study.claims}
-    for judgement in judgements:
-        claim = claims[judgement.claim]
-        statement = [Words(textwrap.shorten(claim.statement, 100, placeholder=" ..."))]
+    for claim, judgement in zip(study.claims, judgements, strict=True):
+        statement = [_statement(claim.statement)]
         if judgement.reason and (judgement.verdict != "holds" or judgement.cells):
             statement.append(Words(judgement.reason, "dim"))
         if claim.expected_reason(judgement) and judgement.as_expected:
@@ -150,82 +136,55 @@ def verdict_table(study: Study[Any], record: Record, judgements: Sequence[Judgem
         checks: list[RenderableType] = []
         for finding, text in zip(judgement.findings, measured_anywhere(judgement), strict=True):
             checks += [Words(finding.quantity, "dim"), Words(text), Words(f"  {finding.bound}")]
-        table.add_row(
-            claim.id, Group(*statement), Group(*checks) if checks else Words("n/a"), Group(*verdict)
-        )
+        shown = Group(*checks) if checks else Words("n/a")
+        table.add_row(claim.id, Group(*statement), shown, Group(*verdict))
         table.add_section()
     return table
 
 
-def sweep_tables(
-    study: Study[Any], record: Record, judgements: Sequence[Judgement]
-) -> list[RenderableType]:
-    """For a swept record: every claim's verdicts, with the measured values, over the grid. Empty
-    if nothing was swept.
-    """
-    del (
-        study,
-        record,
-    )  # a map needs nothing beyond the judgement; the signature is that of `verdict_table`
+def sweep_tables(judgements: Sequence[Judgement]) -> list[RenderableType]:
+    """Every claim's verdicts, with the measured values, over the grid; none without a sweep."""
     tables: list[RenderableType] = []
     for judgement in judgements:
         for one in verdict_maps(judgement):
-            axes = (
-                f"{one.row_name} (down) and {one.column_name} (across)"
-                if one.column_name
-                else one.row_name
-            )
-            quantities = ", ".join(finding.quantity for finding in one.cells[0][0][1])
-            heading = Words(
-                f"{judgement.claim}: {axes}" + (f", at {one.where}" if one.where else ""), "bold"
-            )
-            shown = [heading, Words(f"verdict and {quantities}", "dim")]
-            if one.column_name:
-                starts = range(0, len(one.column_values), _ACROSS)
-                tables.append(Group(*shown, *(_map_across(one, start) for start in starts)))
-            else:
-                tables.append(Group(*shown, _map_down(one)))
+            heading = Words(f"{judgement.claim}: {one.title}", "bold")
+            starts = range(0, len(one.columns), _ACROSS)
+            maps = [_map_across(one, start) for start in starts] or [_map_down(one)]
+            tables.append(Group(heading, Words(f"verdict and {one.quantities}", "dim"), *maps))
     return tables
 
 
 def _map_down(one: VerdictMap) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = _table()
     table.add_column(Words(one.row_name), justify="right")
     table.add_column("verdict", no_wrap=True)
-    for finding in one.cells[0][0][1]:
+    for finding in one.findings:
         table.add_column(Words(f"{finding.quantity} ({finding.bound})"))
-    for value, ((verdict, findings),) in zip(one.row_values, one.cells, strict=True):
-        table.add_row(
-            tick(value), Badge(verdict), *(Words(measured(finding)) for finding in findings)
-        )
+    for value, (cell,) in one.rows:
+        values = (Words(measured(finding)) for finding in cell.findings)
+        table.add_row(value, Badge(cell.verdict), *values)
     return table
 
 
 def _map_across(one: VerdictMap, start: int) -> Table:
-    """Some columns of a map; as many as fit are chosen by the caller."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    """The columns of a map that fit, from one on."""
+    table = _table()
     table.add_column("", justify="right")
-    for value in one.column_values[start : start + _ACROSS]:
-        table.add_column(tick(value), no_wrap=True)
-    for value, cells in zip(one.row_values, one.cells, strict=True):
-        table.add_row(tick(value), *(_cell(cell) for cell in cells[start : start + _ACROSS]))
+    for value in one.columns[start : start + _ACROSS]:
+        table.add_column(value, no_wrap=True)
+    for value, cells in one.rows:
+        table.add_row(value, *(_cell(cell) for cell in cells[start : start + _ACROSS]))
     return table
 
 
 def _cell(cell: Cell) -> RenderableType:
-    verdict, findings = cell
-    if not findings:
-        return Badge(verdict, "")
-    first, *rest = findings
-    return Group(
-        Badge(verdict, number(first.value)),
-        *(Words(f"  {number(finding.value)}") for finding in rest),
-    )
+    first, *rest = cell.numbers or [""]
+    return Group(Badge(cell.verdict, first), *(Words(f"  {text}") for text in rest))
 
 
 def ledger_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """One line a claim, from `ledger_rows`: the verdicts of many studies at a glance."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    """One line per claim, from `ledger_rows`: the verdicts of many studies at a glance."""
+    table = _table()
     table.add_column("claim", no_wrap=True, style="bold")
     table.add_column("study")
     table.add_column("statement", ratio=1, min_width=20)
@@ -236,19 +195,14 @@ def ledger_table(rows: Sequence[Mapping[str, Any]]) -> Table:
             verdict.append(Words(f"expected:\n{row['expected']}", "bold"))
         elif row["expected"] != "holds":
             verdict.append(Words("as expected", "dim"))
-        statement = textwrap.shorten(row["statement"], 100, placeholder=" ...")
-        table.add_row(
-            row["claim"],
-            Words(f"{row['study']}\n{row['preset']}"),
-            Words(statement),
-            Group(*verdict),
-        )
+        study = Words(f"{row['study']}\n{row['preset']}")
+        table.add_row(row["claim"], study, _statement(row["statement"]), Group(*verdict))
     return table
 
 
 def study_list(studies: Iterable[Study[Any]]) -> Table:
     """All studies with their presets and claims."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = _table()
     table.add_column("study", no_wrap=True, style="bold")
     table.add_column("what it shows", ratio=1)
     table.add_column("presets", min_width=7)
@@ -264,11 +218,39 @@ def study_list(studies: Iterable[Study[Any]]) -> Table:
     return table
 
 
+def plan_table(plans: Sequence[Plan]) -> Table:
+    """What a dry run found: one row per training, and the sums."""
+    table = _table()
+    table.add_column("training", style="bold", overflow="fold")
+    for name in ("members", "steps", "recorded", "memory", "time"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for plan in plans:
+        known = "" if plan.seconds is None else f"about {duration(plan.seconds)}"
+        seconds = "in the cache" if plan.cached else known
+        counts = (str(count) for count in (plan.members, plan.steps, plan.recorded))
+        table.add_row(Words(plan.name), *counts, _memory(plan.memory_bytes), seconds)
+    table.add_section()
+    seconds = sum(plan.seconds or 0.0 for plan in plans if not plan.cached)
+    sums = (str(sum(plan.members for plan in plans)), "", "")
+    most = max((plan.memory_bytes for plan in plans), default=0)
+    title = f"{len(plans)} training{'' if len(plans) == 1 else 's'}"
+    table.add_row(title, *sums, f"at most {_memory(most)}", f"about {duration(seconds)}")
+    return table
+
+
+def _memory(size: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{number(size)} {unit}"
+        size /= 1000
+    return f"{number(size)} TB"
+
+
 # -- progress --------------------------------------------------------------------------------------
 
 
 class ProgressDisplay:
-    """Shows how far the trainings are, on stderr: live bars on a terminal, sparse lines elsewhere.
+    """Shows on stderr how far many trainings are: live bars on a terminal, sparse lines elsewhere.
 
     with ProgressDisplay() as display:
         lab = Lab(progress=display)
@@ -281,54 +263,72 @@ class ProgressDisplay:
         self._tasks: dict[str, TaskID] = {}
         self._last_line: dict[str, float] = {}
         self._notes: dict[str, str] = {}
+        self._finished = self._from_cache = 0
 
     def __enter__(self) -> "ProgressDisplay":
         if self._console.is_terminal and not self._console.is_dumb_terminal:
+            columns = map(_Column, ("steps", "loss", "members", "ending"))
             self._bars = Bars(
-                _Column("name"),
-                BarColumn(bar_width=10),
-                *map(_Column, ("steps", "loss", "members", "left")),
+                *(_Column("name"), BarColumn(bar_width=10), *columns),
                 console=self._console,
                 refresh_per_second=4,
+                transient=True,
+                redirect_stdout=sys.stdout.isatty(),
             )
             self._bars.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._bars is not None:
             self._bars.stop()
             self._bars = None
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing is drawn within, so that other text can be printed."""
+        if self._bars is not None:
+            self._bars.stop()
+        yield
+        if self._bars is not None:
+            self._bars.start()
+
+    def summary(self) -> str:
+        """How many trainings finished, and how many of them came from the cache."""
+        trainings = f"{self._finished} training{'' if self._finished == 1 else 's'}"
+        return f"{trainings}, {self._from_cache} from the cache"
+
     def __call__(self, progress: Progress) -> None:
+        if progress.finished and progress.steps:
+            self._finished += 1
+            self._from_cache += progress.from_cache
         if self._bars is not None:
             self._draw(self._bars, progress)
-        else:
+        if self._bars is None or progress.finished:
             self._print(progress, self._clock())
 
     def _draw(self, bars: Bars, progress: Progress) -> None:
-        task = self._tasks.get(progress.name)
-        encoding = self._console.encoding
-        fields = {key: encodable(text, encoding) for key, text in _fields(progress).items()}
-        if task is None:
-            task = self._tasks[progress.name] = bars.add_task(
-                "", total=max(progress.steps, 1), fields=fields
-            )
-        done = progress.steps == 0 and progress.finished
-        bars.update(
-            task,
-            completed=1 if done else progress.step,
-            total=max(progress.steps, 1),
-            fields=fields,
-        )
+        """A bar per training that is under way; a finished one becomes a line above."""
+        task = self._tasks.pop(progress.name, None)
         if progress.finished:
-            del self._tasks[
-                progress.name
-            ]  # a later training of the same name gets a bar of its own
+            if task is not None:
+                bars.remove_task(task)
+            return
+        members = f"{progress.members} member{'' if progress.members == 1 else 's'}"
+        fields = {
+            "name": progress.name,
+            "steps": f"{progress.step}/{progress.steps}",
+            "loss": f"loss {number(progress.loss)}" if math.isfinite(progress.loss) else "",
+            "members": (
+                f"{progress.diverged}/{progress.members} diverged" if progress.diverged else members
+            ),
+            "ending": progress.ending,
+        }
+        fields = {key: encodable(text, self._console.encoding) for key, text in fields.items()}
+        total = max(progress.steps, 1)
+        if task is None:
+            task = bars.add_task("", total=total, fields=fields)
+        bars.update(task, completed=progress.step, total=total, fields=fields)
+        self._tasks[progress.name] = task
 
     def _print(self, progress: Progress, now: float) -> None:
         name = progress.name
@@ -337,40 +337,10 @@ class ProgressDisplay:
         if not progress.finished and not new_note and now - last < PLAIN_INTERVAL:
             return
         self._last_line[name], self._notes[name] = now, progress.note
-        told = [f"{progress.step} of {progress.steps} steps"]
-        if math.isfinite(progress.loss):
-            told.append(f"loss {number(progress.loss)}")
-        if progress.diverged:
-            told.append(f"{progress.diverged} of {progress.members} members diverged")
-        if progress.note:
-            told.append(progress.note)
-        elif progress.finished:
-            told.append(duration(progress.seconds))
-        elif progress.seconds_left is not None:
-            told.append(f"{duration(progress.seconds_left)} left")
-        text = encodable(f"{name}: {', '.join(told)}", self._console.encoding)
+        text = encodable(str(progress), self._console.encoding)
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         if progress.finished:
             del self._last_line[name], self._notes[name]
-
-
-def _fields(progress: Progress) -> dict[str, str]:
-    members = f"{progress.members} member{'' if progress.members == 1 else 's'}"
-    if progress.finished:
-        left = progress.note or duration(progress.seconds)
-    else:
-        left = progress.note or (
-            "" if progress.seconds_left is None else f"{duration(progress.seconds_left)} left"
-        )
-    return {
-        "name": progress.name,
-        "steps": f"{progress.step}/{progress.steps}",
-        "loss": f"loss {number(progress.loss)}" if math.isfinite(progress.loss) else "",
-        "members": (
-            f"{progress.diverged}/{progress.members} diverged" if progress.diverged else members
-        ),
-        "left": left,
-    }
 
 
 class _Column(ProgressColumn):
@@ -381,8 +351,5 @@ class _Column(ProgressColumn):
         self._field = field
 
     def render(self, task: Task) -> Text:
-        return Text(
-            task.fields["fields"][self._field],
-            style="bold" if self._field == "name" else "",
-            overflow="fold",
-        )
+        style = "bold" if self._field == "name" else ""
+        return Text(task.fields["fields"][self._field], style=style, overflow="fold")

@@ -1,247 +1,190 @@
-"""Where the two-stage picture ends (Snell, Zhong, Klein & Steinhardt 2021, section 6 and figure 7).
+"""Limits of the two-stage picture (Snell, Zhong, Klein & Steinhardt 2021, section 6 and figure 7).
 
-Two assumptions, each with an example that breaks it. Information stays where its word is: under
-uniform attention a recurrent model first marks the keyword's place, and later the last place.
+Two assumptions, each with a counter-example. Information stays at the position of its word: under
+uniform attention a recurrent model first marks the keyword's position, and later the last position.
 Attention is a free variable: a fixed permutation of the output has the same co-occurrences as
 copying, and is not learned within the budget.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
-import numpy as np
 import xarray as xr
 
+from saccade.core.batches import Fresh
+from saccade.core.bound import Above, AtLeast, AtMost, Below
 from saccade.core.claim import Check, Claim
-from saccade.core.errors import ConfigError
-from saccade.core.figure import Figure, Line, Panel, over_seeds
+from saccade.core.figure import Figure, Line, Panel
 from saccade.core.lab import Lab
-from saccade.core.optimiser import Adam
-from saccade.core.record import Arm, Record
-from saccade.core.schedule import Every, Logarithmic
+from saccade.core.record import Arm
+from saccade.core.schedule import Logarithmic, Recording
+from saccade.core.statistics import Rate
 from saccade.core.study import Divergence, Study
-from saccade.core.sweep import require_count, require_single
+from saccade.core.sweep import require_count
 from saccade.core.trajectory import at_place
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
-from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_entropy
+from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.probes.keywords import KeywordLogits
 from saccade.probes.performance import Accuracy
-from saccade.probes.translation import READABLE, AttentionPlaces, LexicalKnowledge, TokenAccuracy
-from saccade.studies.ktiw_copying import success_step
-from saccade.tasks.copying import CopyingSettings
+from saccade.probes.translation import (
+    READABLE,
+    AttentionPlaces,
+    LexicalKnowledge,
+    TokenAccuracy,
+    success_step,
+)
+from saccade.studies._ktiw import PAPER, QUICK, AbstractCopyingConfig, Arms, curve
 from saccade.tasks.keyword_sentences import KeywordSentences
 
+Moment = Callable[[Arms, "Config"], xr.DataArray]
 EARLY = 0.6
 """Early in training: the first evaluated step with a test accuracy above this."""
 LATE = 5
-"""C-10b: late, but not that late; after this part of the steps."""
-TITLES = {"copied": "copying", "permuted": "fixed permutation"}
+"""C-10b: late, but not at the end: after one part in this many of the steps."""
+ORDERS = {"copied": "copying", "permuted": "fixed permutation"}
+PLACES = {
+    "keyword": "at the keyword",
+    "next": "one position after the keyword",
+    "mean": "mean of all positions",
+    "last": "at the last position",
+}
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(CopyingSettings):
+class Config(AbstractCopyingConfig):
     """Settings of the study."""
 
+    choice: int = 60
+    """Words to choose from in the sequences to be copied."""
+    long_budget: int = 300
+    """Steps within which a run on sequences must succeed."""
     keyword_length: int = 40
-    """Words of a sentence of the keyword task, and words to choose from."""
+    """Words per sentence of the keyword task, and words to choose from."""
     keyword_steps: int = 5000
     """Steps on the keyword task, 'too long' in the paper's words."""
     keyword_batch: int = 128
-    """New sentences a step of the keyword task."""
+    """New sentences per step of the keyword task."""
     keyword_seeds: int = 5
     """Repetitions of the keyword task."""
-    interval: int = 10
-    """Steps between two evaluations of copying."""
 
     def __post_init__(self):
         super().__post_init__()
-        require_count(self, "keyword_steps", "keyword_batch", "keyword_seeds", "interval")
+        require_count(self, "keyword_steps", "keyword_batch", "keyword_seeds")
         require_count(self, "keyword_length", least=4)
-        require_single(self, "it is shared by two tasks", "rate")
-        if self.long_budget < self.interval:
-            raise ConfigError(
-                f"long_budget: got {self.long_budget}, allowed: at least the interval,"
-                f" {self.interval}"
-            )
+        require_count(self, "choice", least=self.length + 1)
+        require_count(self, "long_budget", least=self.interval)
 
 
-def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
-    sentences = KeywordSentences(config.keyword_length, config.keyword_length)
-    classifier = RecurrentClassifierConfig(
-        config.hidden, config.hidden, config.hidden, attention="uniform"
-    )
-    keywords = lab.train(
-        sentences,
-        classifier,
-        Adam(config.rate),
+def experiment(config: Config, lab: Lab) -> Arms:
+    size, length = config.hidden, config.keyword_length
+    keywords = config.train(
+        lab,
+        "ktiw_limits keywords",
+        KeywordSentences(length, length),
+        RecurrentClassifierConfig(size, size, size, attention="uniform"),
         config.keyword_steps,
-        (Accuracy(), KeywordLogits()),
-        record=Logarithmic(80),
+        Recording((Accuracy(), KeywordLogits()), Logarithmic(80)),
         seeds=config.keyword_seeds,
-        batch_size=config.keyword_batch,
-        stream=True,
-        name="ktiw_limits keywords",
+        batches=Fresh(config.keyword_batch),
     )
     arms = {"keywords": Arm.of(keywords)}
-    for order in TITLES:
-        training = lab.train(
-            config.copying(float(config.choice), order=order),
-            SequenceToSequenceConfig(config.hidden),
-            Adam(config.rate),
-            config.long_budget,
-            (TokenAccuracy(), AttentionPlaces(), LexicalKnowledge()),
-            record=Every(config.interval),
-            seeds=config.seeds,
-            batch_size=config.batch_size,
-            stream=True,
-            loss=token_entropy,
-            name=f"ktiw_limits {TITLES[order]}",
-        )
-        arms[order] = Arm.of(training)
+    model = SequenceToSequenceConfig(size)
+    record = config.recording(TokenAccuracy(), AttentionPlaces(), LexicalKnowledge())
+    for order, title in ORDERS.items():
+        task, name = config.copying(float(config.choice), order=order), f"ktiw_limits {title}"
+        arms[order] = Arm.of(config.train(lab, name, task, model, config.long_budget, record))
     return arms
 
 
 # -- measures --------------------------------------------------------------------------------------
 
 
-def _early(record: Record) -> xr.DataArray:
-    """gamma at the first step with an accuracy above 0.6; NaN for a seed that never gets there."""
-    trajectory = record.arm("keywords").trajectory
+def _early(arms: Arms, config: Config) -> xr.DataArray:
+    """gamma at the first step with an accuracy above 0.6; NaN for a seed without such a step."""
+    trajectory = arms["keywords"].trajectory
     there = trajectory["test_accuracy"] > EARLY
     return at_place(trajectory["word_logit"], there.argmax("step")).where(there.any("step"))
 
 
-def _late(record: Record) -> xr.DataArray:
+def _late(arms: Arms, config: Config) -> xr.DataArray:
     """gamma after a fifth of the steps."""
-    logits = record.arm("keywords").trajectory["word_logit"]
-    return at_place(
-        logits, int((logits["step"] <= record.config["keyword_steps"] / LATE).sum()) - 1
-    )
+    logits = arms["keywords"].trajectory["word_logit"]
+    return at_place(logits, int((logits["step"] <= config.keyword_steps / LATE).sum()) - 1)
 
 
-def _at_end(record: Record) -> xr.DataArray:
-    return at_place(record.arm("keywords").trajectory["word_logit"], -1)
+def _at_end(arms: Arms, config: Config) -> xr.DataArray:
+    return at_place(arms["keywords"].trajectory["word_logit"], -1)
 
 
-def _above(moment, first: str, second: str):
-    return lambda record: (
-        moment(record).sel(place=first, drop=True) - moment(record).sel(place=second, drop=True)
-    )
+def _difference(
+    moment: Moment, first: str, second: str, arms: Arms, config: Config
+) -> xr.DataArray:
+    gamma = moment(arms, config)
+    return gamma.sel(place=first, drop=True) - gamma.sel(place=second, drop=True)
 
 
-def _succeeds(name: str):
-    return lambda record: (success_step(record.arm(name)) <= record.config["long_budget"]).astype(
-        float
-    )
+def _succeeds(name: str, arms: Arms, config: Config) -> xr.DataArray:
+    steps = success_step(arms[name].trajectory["test_accuracy"])
+    return (steps <= config.long_budget).astype(float)
 
 
-def _knowledge(record: Record) -> xr.DataArray:
-    """Best agreement of beta with the right position on the permuted task, in units of chance."""
-    trajectory = record.arm("permuted").trajectory
+def _knowledge(arms: Arms, config: Config) -> xr.DataArray:
+    """Best agreement of beta with the right position on the permuted task, relative to chance."""
+    trajectory = arms["permuted"].trajectory
     return (trajectory["lexicon_agreement"] / trajectory["random_agreement"]).max("step")
 
 
-def _lag(record: Record) -> xr.DataArray:
-    """Attention accuracy at the end, one place behind counted: on the fixed permutation less in
-    copying.
-    """
+def _lag(arms: Arms, config: Config) -> xr.DataArray:
+    """Final attention accuracy, one position after included: fixed permutation less copying."""
     permuted, copied = (
-        at_place(record.arm(name).trajectory["attention_accuracy"], -1)
-        .sel(offset=READABLE)
-        .sum("offset")
+        at_place(arms[name].trajectory["attention_accuracy"], -1).sel(offset=READABLE).sum("offset")
         for name in ("permuted", "copied")
     )
     return permuted - copied
 
 
-KEYWORDS = ("keywords",)
+def _orders(when: str, moment: Moment, *pairs: tuple[str, str]) -> list[Check]:
+    """One check per pair of places: gamma at the first is above that at the second."""
+    return [
+        Check(
+            f"{when}gamma {PLACES[first]} less {PLACES[second]}",
+            partial(_difference, moment, first, second),
+            Above(0.0),
+        )
+        for first, second in pairs
+    ]
+
+
+AT_LAST = (("last", "next"), ("last", "mean"), ("next", "keyword"))
 CLAIMS = (
     Claim(
         "C-10",
-        "Early on, gamma is largest at the keyword and next behind it; in the end, at the last"
-        " place",
+        "Early in training gamma is largest at the keyword, then one position after it; at the end"
+        " it is largest at the last position",
         "Snell 2021, section 6.1, figure 7 (hypothesis 2, then observation 3)",
         (
-            Check(
-                "early: gamma at the keyword less one place behind it",
-                _above(_early, "keyword", "next"),
-                ">",
-                0.0,
-                KEYWORDS,
-            ),
-            Check(
-                "early: gamma one place behind the keyword less the mean",
-                _above(_early, "next", "mean"),
-                ">",
-                0.0,
-                KEYWORDS,
-            ),
-            Check(
-                "at the end: gamma at the last place less one behind the keyword",
-                _above(_at_end, "last", "next"),
-                ">",
-                0.0,
-                KEYWORDS,
-            ),
-            Check(
-                "at the end: gamma at the last place less the mean",
-                _above(_at_end, "last", "mean"),
-                ">",
-                0.0,
-                KEYWORDS,
-            ),
-            Check(
-                "at the end: gamma one place behind the keyword less at it",
-                _above(_at_end, "next", "keyword"),
-                ">",
-                0.0,
-                KEYWORDS,
-            ),
+            *_orders("early: ", _early, ("keyword", "next"), ("next", "mean")),
+            *_orders("at the end: ", _at_end, *AT_LAST),
         ),
-        tolerance=(
-            "orders, as specified, with 5,000 steps (the paper's figure gives no number); quick:"
-            " fewer"
-        ),
+        "orders, as specified, with 5,000 steps (the paper's figure gives no number); quick: fewer",
         paper="the five orders",
         prediction="the first two, if information stays local",
+        arms="keywords",
         expected="undetermined",
-        reason=(
-            "All orders but one hold. The last place and the one behind the keyword grow side by"
-            " side, and which of them is ahead in the end depends on the seed. C-10b: earlier, the"
-            " last place is ahead."
-        ),
+        reason="All orders but one hold. Gamma at the last position and one position after the"
+        " keyword grow together, and which is larger at the end depends on the seed. C-10b:"
+        " earlier, the last position is ahead.",
     ),
     Claim(
         "C-10b",
-        "After a fifth of these steps the last place is ahead, and the one behind the keyword ahead"
-        " of the keyword's own",
+        "After a fifth of these steps gamma is largest at the last position, and larger one"
+        " position after the keyword than at the keyword",
         "Snell 2021, section 6.1, figure 7 (observation 3)",
-        (
-            Check(
-                "gamma at the last place less one behind the keyword",
-                _above(_late, "last", "next"),
-                ">",
-                0.0,
-                KEYWORDS,
-            ),
-            Check(
-                "gamma at the last place less the mean",
-                _above(_late, "last", "mean"),
-                ">",
-                0.0,
-                KEYWORDS,
-            ),
-            Check(
-                "gamma one place behind the keyword less at it",
-                _above(_late, "next", "keyword"),
-                ">",
-                0.0,
-                KEYWORDS,
-            ),
-        ),
-        tolerance="orders; a fifth is ours",
+        tuple(_orders("", _late, *AT_LAST)),
+        "orders; a fifth is our choice",
         paper="the three orders",
-        prediction="not stated",
+        arms="keywords",
     ),
     Claim(
         "C-11",
@@ -249,52 +192,27 @@ CLAIMS = (
         " co-occurrences, is",
         "Snell 2021, section 6.2",
         (
-            Check(
-                "success rate, copying",
-                _succeeds("copied"),
-                ">=",
-                0.95,
-                ("copied",),
-                seeds=20,
-                by_value=True,
-                rate=True,
-            ),
+            Check("success rate, copying", partial(_succeeds, "copied"), AtLeast(0.95), "copied"),
             Check(
                 "success rate, fixed permutation",
-                _succeeds("permuted"),
-                "<=",
-                0.1,
-                ("permuted",),
-                seeds=20,
-                by_value=True,
-                rate=True,
+                partial(_succeeds, "permuted"),
+                AtMost(0.1),
+                "permuted",
             ),
         ),
-        tolerance="19 of 20 and 2 of 20, as specified",
+        "19 of 20 and 2 of 20, as specified",
         paper="always; never",
-        prediction="not stated",
+        statistic=Rate(20),
     ),
     Claim(
         "C-11b",
-        "Words are translated all the same: it is attention that lags",
+        "Words of a fixed permutation are translated nevertheless; only attention lags",
         "Snell 2021, section 6.2 ('beta behaves exactly the same for these two tasks')",
         (
-            Check(
-                "fixed permutation: best A(right position, beta) / chance",
-                _knowledge,
-                ">=",
-                4.0,
-                ("permuted",),
-            ),
-            Check(
-                "attention accuracy at the end, fixed permutation less copying",
-                _lag,
-                "<",
-                0.0,
-                ("permuted", "copied"),
-            ),
+            Check("best A(right position, beta) / chance", _knowledge, AtLeast(4.0), "permuted"),
+            Check("final attention accuracy less copying's", _lag, Below(0.0), tuple(ORDERS)),
         ),
-        tolerance="4 times chance, as for C-7; an order",
+        "4 times chance, as for C-7; an order",
         paper="stated for uniform attention",
         prediction="far above 1; below 0",
     ),
@@ -304,104 +222,64 @@ CLAIMS = (
 # -- figures ---------------------------------------------------------------------------------------
 
 
-def figures(record: Record) -> Sequence[Figure]:
-    if record.sweeps:
-        return ()
-    return (_keywords(record), _orders(record))
+def figures(arms: Arms, config: Config) -> Sequence[Figure]:
+    return _keywords(arms), _sequences(arms)
 
 
-def _keywords(record: Record) -> Figure:
-    trajectory = record.arm("keywords").trajectory.sel(step=slice(1, None))
-    told = {
-        "keyword": "at the keyword",
-        "next": "one place behind it",
-        "mean": "mean of all places",
-        "last": "at the last place",
-    }
-    lines = [
-        over_seeds(
-            label,
-            trajectory["step"],
-            trajectory["word_logit"].sel(place=place).transpose("seed", "step"),
-        )
-        for place, label in told.items()
-    ]
-    accuracy = (
-        over_seeds(
-            "test accuracy",
-            trajectory["step"],
-            trajectory["test_accuracy"].transpose("seed", "step"),
-        ),
-    )
+def _keywords(arms: Arms) -> Figure:
+    trajectory = arms["keywords"].trajectory.sel(step=slice(1, None))
+    logits = trajectory["word_logit"]
+    lines = tuple(curve(label, logits.sel(place=place)) for place, label in PLACES.items())
+    accuracy = (curve("test accuracy", trajectory["test_accuracy"]),)
     panels = (
-        Panel("positive sentences", "step", "gamma", tuple(lines), "log"),
+        Panel("positive sentences", "step", "gamma", lines, "log"),
         Panel("uniform attention", "step", "test accuracy", accuracy, "log"),
     )
     caption = (
-        "The logit of the positive class if the model attended to one place only; trained under"
-        " uniform attention. First the keyword's place has the largest, later the last one and the"
-        " one behind the keyword. Mean over runs, with the range."
+        "The logit of the positive class if the model attended to one position only, along training"
+        " under uniform attention. Mean over runs with the range."
     )
-    return Figure(
-        "ktiw_limits_keywords", "Information does not stay where its word is", caption, panels
-    )
+    title = "Information does not stay at its word"
+    return Figure("ktiw_limits_keywords", title, caption, panels)
 
 
-def _orders(record: Record) -> Figure:
-    panels = []
-    for title, variable in (("accuracy", "test_accuracy"), ("lexicon", "lexicon_agreement")):
-        lines = []
-        for name, label in TITLES.items():
-            values = record.arm(name).trajectory[variable]
-            lines.append(over_seeds(label, values["step"], values.transpose("seed", "step")))
-        if variable == "lexicon_agreement":
-            chance = record.arm("copied").trajectory["random_agreement"].mean("seed")
-            lines.append(Line("chance", chance["step"].values, np.asarray(chance), role="theory"))
-        panels.append(
-            Panel(
-                title,
-                "step",
-                "token accuracy" if title == "accuracy" else "A(right position, beta)",
-                tuple(lines),
-            )
-        )
-    caption = (
-        "Copying, and a fixed permutation of the output: the same co-occurrences. Mean over runs,"
-        " with the range."
+def _sequences(arms: Arms) -> Figure:
+    accuracy, agreement = (
+        [curve(label, arms[name].trajectory[variable]) for name, label in ORDERS.items()]
+        for variable in ("test_accuracy", "lexicon_agreement")
     )
-    return Figure("ktiw_limits_orders", "Attention is not a free variable", caption, tuple(panels))
+    chance = arms["copied"].trajectory["random_agreement"].mean("seed")
+    agreement.append(Line("chance", chance["step"].values, chance.values, role="theory"))
+    panels = (
+        Panel("accuracy", "step", "token accuracy", tuple(accuracy)),
+        Panel("lexicon", "step", "A(right position, beta)", tuple(agreement)),
+    )
+    caption = "Two orders with the same co-occurrences of words. Mean over runs with the range."
+    return Figure("ktiw_limits_orders", "Attention is not a free variable", caption, panels)
 
 
 DIVERGENCES = (
     Divergence(
-        "direction of the classifier's LSTM",
+        "directions of the classifier's LSTM",
         "not stated for the toy task",
         "both, on real data",
         "one",
-        "with a backward pass 'one place behind' has no meaning",
+        "with a backward pass 'one position after' has no meaning",
     ),
     Divergence(
-        "length of training",
-        "'too long'",
-        "not in the repository",
-        "5,000 steps",
-        "C-10's order in the end; C-10b: 1,000",
+        "training", "'too long'", "not in the repository", "5,000 steps", "C-10; C-10b: 1,000 steps"
     ),
     Divergence("budget of section 6.2", "300 iterations", "200 steps", "300", "C-11"),
 )
 
 STUDY = Study(
     name="ktiw_limits",
-    title="Where the two-stage picture ends",
-    paper="Snell, Zhong, Klein & Steinhardt 2021",
+    title="Limits of the two-stage picture",
+    paper=PAPER,
     presets={
         "quick": Config(
-            length=8,
+            **QUICK,
             choice=12,
-            hidden=32,
-            batch_size=32,
-            rate=0.005,
-            budget=110,
             long_budget=110,
             keyword_length=12,
             keyword_steps=1500,

@@ -2,27 +2,29 @@
 figures 1 and 2).
 
 Attention classifiers with three heads (FC fixed linear, TC trained linear, TL two layers) are
-trained on sentences with one topic word each. FC goes on four times as long, for theorem 2. Two
-sweeps ask where the theory stops holding.
+trained on sentences with one topic word each. FC is trained four times as long, for theorem 2. Two
+sweeps, of the learning rate and of the initial variance, measure where the theory stops holding.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import xarray as xr
 
+from saccade.core.bound import Above, AtLeast, AtMost, Below, Within
 from saccade.core.claim import Check, Claim, PremiseNotMetError
-from saccade.core.figure import Figure, HeatMap, Histogram, Line, Panel, over_seeds
+from saccade.core.config import replaced
+from saccade.core.figure import Figure, HeatMap, Line, Panel, over_seeds
 from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
-from saccade.core.record import Arm, Record
-from saccade.core.schedule import AtSteps, Logarithmic
-from saccade.core.statistics import log_slope
+from saccade.core.record import Arm
+from saccade.core.schedule import DenseThenEven, Logarithmic, Recording
+from saccade.core.statistics import EverySeed, Mean, log_slope
 from saccade.core.study import Divergence, Study
 from saccade.core.sweep import Swept, require_count, swept_in
 from saccade.core.trajectory import at_start
-from saccade.models.attention_classifier import AttentionClassifierConfig, FixedHead, Query
+from saccade.models.attention_classifier import AttentionClassifierConfig, FixedHead, Head, Query
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import (
     Distributions,
@@ -31,34 +33,37 @@ from saccade.probes.topic_words import (
     TopicWords,
     Velocities,
 )
-from saccade.tasks.topic_sentences import TopicSentences, TopicSentenceSettings
+from saccade.studies import _sen
+from saccade.studies._sen import HEADS, SCORE_FLOOR, Arms, above_floor, over_words, single
+from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.fixed_linear_classifier import Theorem2
-from saccade.theory.score_and_norm import Corollary1, Theorem1, norm_of_score
+from saccade.theory.score_and_norm import Corollary1, Theorem1
 from saccade.theory.topic_word_flow import Lemma2
 
-HEADS = ("FC", "TC", "TL")
-SCORE_FLOOR = 0.05
-"""SEN gaps are relative, so they are taken only once a score has left 0 by this much."""
-SCORE_EDGES = tuple(np.arange(-0.625, 6.5, 0.25).tolist())  # 0 lies in the middle of a bin
+SCORE_EDGES = tuple(np.arange(-0.625, 6.5, 0.25).tolist())  # 0 is the centre of a bin
 NORM_EDGES = tuple(np.arange(0, 6.75, 0.25).tolist())
+THEORIES = (Corollary1(), Theorem1())
+RATES = (0.1, 0.3, 1.0, 3.0)
+STDS = (1e-3, 3e-3, 1e-2, 3e-2)
+SWEEPS = (
+    ("by_rate", "rate", RATES, "learning rate", 1, "learning rate"),
+    ("by_std", "embedding_std", STDS, "initial standard deviation", 2, "initial variance"),
+)
+"""Arm, swept field with its values and its name; the power of it in which the gap is linear."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(TopicSentenceSettings):
+class Config(_sen.AbstractConfig):
     """Settings of the study."""
 
-    leak: float = 0.0
-    """Chance that a non-topic place holds a topic word: breaks the premise on purpose."""
     embedding_std: float = 1e-3
-    """Standard deviation of the embeddings at the start (variance 1e-6 in the paper)."""
-    steps: int = 5000
-    """Epochs of every head (full batch, so one step each)."""
+    """Initial standard deviation of the embeddings (variance 1e-6 in the paper)."""
     long_steps: int = 20000
     """Epochs of FC, for the convergence of theorem 2; at least `steps`."""
     query: Query = "unit"
     """unit: scores trained directly; fixed: a random query, keys trained."""
     query_std: float = 0.3
-    """Standard deviation of a fixed query's entries."""
+    """Standard deviation of the entries of a fixed query."""
     fixed_head: FixedHead = "orthonormal"
     """Columns of FC."""
     sweep_seeds: int = 3
@@ -68,410 +73,250 @@ class Config(TopicSentenceSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        require_count(self, "sweep_seeds", "sweep_steps", "steps")
+        require_count(self, "sweep_seeds", "sweep_steps")
         require_count(self, "long_steps", least=self.steps)
 
-    @property
-    def task(self) -> TopicSentences:
-        return dataclasses.replace(super().task, leak=self.leak)
-
-    def model(self, head: str) -> AttentionClassifierConfig:
-        return AttentionClassifierConfig(
-            head=head,  # pyright: ignore[reportArgumentType]
-            dimension=self.dimension,
-            embedding_std=self.embedding_std,
-            query=self.query,
-            query_std=self.query_std,
-            fixed_head=self.fixed_head,
-        )
+    def model(self, head: Head) -> AttentionClassifierConfig:
+        names = ("dimension", "embedding_std", "query", "query_std", "fixed_head")
+        return AttentionClassifierConfig(head, **{name: getattr(self, name) for name in names})
 
 
-RATES = (0.1, 0.3, 1.0, 3.0)
-STDS = (1e-3, 3e-3, 1e-2, 3e-2)
-
-
-def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
+def experiment(config: Config, lab: Lab) -> Arms:
     probes = (TopicWords(), OtherWords(), Surroundings(), Velocities(), Accuracy())
-    snapshots = (Distributions(SCORE_EDGES, NORM_EDGES),)
-    swept = list(swept_in(config))
-    arms = {}
+    histogram = Distributions(SCORE_EDGES, NORM_EDGES)
+    record = Recording(probes, DenseThenEven(config.steps), ends=(histogram,))
+    task, arms = config.task, {}
     for head in HEADS:
-        last = config.long_steps if head == "FC" else config.steps
-        model, optimiser = config.model(head), GradientDescent(config.rate)
-        training = lab.train(
-            config.task,
-            model,
-            optimiser,
-            last,
-            probes,
-            snapshots=snapshots,
-            record=AtSteps(_recorded(config.steps, last)),
-            seeds=config.seeds,
-            name=f"sen {head}",
-        )
-        trajectory = training.trajectory
-        prediction = xr.merge(
-            [
-                theory.predict(config.task, model, trajectory)
-                for theory in (Corollary1(), Theorem1())
-            ]
-        )
-        arms[head] = Arm.of(
-            training, prediction, "Lu 2021, corollary 1 (norm) and theorem 1 (distance)"
-        )
-    if swept:
-        # The sweep itself is what A-8 asks for: along one field, at the first value of the others.
-        for name, field in (("by_rate", "rate"), ("by_std", "embedding_std")):
-            if field in swept:
-                arms[name] = _along(arms["FC"], field, swept)
-        return arms
+        model, steps = config.model(head), config.long_steps if head == "FC" else config.steps
+        training = config.train(lab, model, record, f"sen {head}", steps)
+        parts = [theory.predict(task, model, training.trajectory) for theory in THEORIES]
+        source = "Lu 2021, corollary 1 (norm) and theorem 1 (distance)"
+        arms[head] = Arm.of(training, xr.merge(parts), source)
+    if swept := list(swept_in(config)):
+        # The sweep itself answers A-8: along one field, at the first value of the others.
+        along = (sweep[:2] for sweep in SWEEPS if sweep[1] in swept)
+        return arms | {name: _along(arms["FC"], field, swept) for name, field in along}
 
-    # The flow of lemma 2 and the equation behind theorem 2 know nothing of the run but its start
-    # and its sizes.
-    reference = arms["FC"].trajectory
-    arms["FC_lemma2"] = Arm.of_prediction(
-        Lemma2().predict(config.task, config.model("FC"), reference), Lemma2.source
-    )
-    arms["FC_theorem2"] = Arm.of_prediction(
-        Theorem2().predict(config.task, config.model("FC"), reference), Theorem2.source
-    )
-    for name, field, grid in (("by_rate", "rate", RATES), ("by_std", "embedding_std", STDS)):
-        varied = dataclasses.replace(config, **{field: Swept.over(field, grid)})  # pyright: ignore[reportArgumentType]
-        training = lab.train(
-            varied.task,
-            varied.model("FC"),
-            GradientDescent(varied.rate),
-            config.sweep_steps,
-            (TopicWords(),),
-            record=Logarithmic(40),
-            seeds=config.sweep_seeds,
-            name=f"sen FC {name}",
-        )
-        arms[name] = Arm.of(
-            training,
-            Corollary1().predict(varied.task, None, training.trajectory),
-            Corollary1.source,
-        )
+    # These two predictions use only the initial state and the sizes of the run.
+    model, trajectory = config.model("FC"), arms["FC"].trajectory
+    flow = Lemma2().predict(task, model, trajectory, lab)
+    arms["FC_lemma2"] = Arm.of_prediction(flow, Lemma2.source)
+    curves = Theorem2().predict(task, model, trajectory)
+    arms["FC_theorem2"] = Arm.of_prediction(curves, Theorem2.source)
+    record = Recording((TopicWords(),), Logarithmic(40))
+    sizes = config.sweep_steps, config.sweep_seeds
+    for name, field, grid, *_ in SWEEPS:
+        varied = replaced(config, field, Swept.over(field, grid))
+        training = varied.train(lab, varied.model("FC"), record, f"sen FC {name}", *sizes)
+        norm = Corollary1().predict(task, None, training.trajectory)
+        arms[name] = Arm.of(training, norm, Corollary1.source)
     return arms
 
 
 def _along(arm: Arm, field: str, swept: Sequence[str]) -> Arm:
     first = dict.fromkeys((name for name in swept if name != field), 0)
-    trajectory = arm.trajectory[["score", "norm", "attention", "loss", "diverged_at"]].isel(
-        first, drop=True
-    )
-    return Arm(
-        trajectory, xr.Dataset(), arm.prediction[["norm"]].isel(first, drop=True), Corollary1.source
-    )
-
-
-def _recorded(steps: int, last: int) -> tuple[int, ...]:
-    """Dense at first (large rates are quick), then even, then sparse: about seventy steps."""
-    early = np.round(np.geomspace(1, steps, 24))
-    late = np.linspace(steps, last, 11)
-    return tuple(
-        sorted({int(step) for step in np.concatenate([early, np.linspace(0, steps, 41), late])})
-    )
+    names = ["score", "norm", "attention", "loss", "diverged_at"]
+    trajectory = arm.trajectory[names].isel(first, drop=True)
+    prediction = arm.prediction[["norm"]].isel(first, drop=True)
+    return Arm(trajectory, xr.Dataset(), prediction, Corollary1.source)
 
 
 # -- measures --------------------------------------------------------------------------------------
 
 
+def _each(arms: Arms, measure: Callable[[Arm], xr.DataArray]) -> xr.DataArray:
+    return xr.concat([measure(arm) for arm in arms.values()], "arm")
+
+
 def sen_gap(arm: Arm) -> xr.DataArray:
     """Relative gap between norm and corollary 1, where the score is above its floor."""
-    gap = abs(arm.trajectory["norm"] / arm.prediction["norm"] - 1)
-    return gap.where(arm.trajectory["score"] > SCORE_FLOOR)
+    return above_floor(arm, _sen.relative_gap(arm))
 
 
-def _largest_gap(*arms: str):
-    def measure(record: Record) -> xr.DataArray:
-        gaps = [sen_gap(record.arm(arm)).max(("step", "word")) for arm in arms]
-        return xr.concat(gaps, "arm").max("arm", skipna=False)
-
-    return measure
+def _largest(arm: Arm) -> xr.DataArray:
+    return sen_gap(arm).max(("step", "word"))
 
 
-def _mean_gap(record: Record) -> xr.DataArray:
-    return xr.concat(
-        [sen_gap(record.arm(arm)).mean(("step", "word")) for arm in HEADS], "arm"
-    ).mean("arm", skipna=False)
+def _largest_gap(arms: Arms, config: Config) -> xr.DataArray:
+    return _each(arms, _largest).max("arm", skipna=False)
 
 
-def _ratio(small: str, large: str):
-    def measure(record: Record) -> xr.DataArray:
-        ends = [record.arm(arm).snapshot.isel(step=-1) for arm in HEADS]
-        return xr.concat([end[small] / end[large] for end in ends], "arm").max("arm")
-
-    return measure
+def _mean_gap(arms: Arms, config: Config) -> xr.DataArray:
+    return _each(arms, lambda arm: sen_gap(arm).mean(("step", "word"))).mean("arm", skipna=False)
 
 
-def _trained(record: Record) -> xr.Dataset:
-    """FC at the paper's last epoch (it is trained on)."""
-    return record.arm("FC").trajectory.sel(step=record.config["steps"])
+def _ratio(name: str, arms: Arms, config: Config) -> xr.DataArray:
+    """Change of non-topic words / change of topic words, largest over heads."""
+    ends = [arm.snapshot.isel(step=-1) for arm in arms.values()]
+    ratios = [end[f"other_{name}"] / end[f"topic_{name}"] for end in ends]
+    return xr.concat(ratios, "arm").max("arm")
 
 
-def _attention(dataset: xr.Dataset) -> xr.DataArray:
-    return dataset["attention"].mean("word")
+def _trained(name: str, arms: Arms, config: Config) -> xr.DataArray:
+    """A variable of FC at the paper's last epoch (FC is trained longer), mean over words."""
+    return over_words(arms["FC"].trajectory[name].sel(step=config.steps))
 
 
-def _attention_still_rises(record: Record) -> xr.DataArray:
-    return _attention(record.arm("FC").end) - _attention(_trained(record))
+def _last(name: str, arms: Arms, config: Config) -> xr.DataArray:
+    """A variable of one arm at its last epoch, mean over words."""
+    return over_words(single(arms).end[name])
 
 
-def _loss_increase(record: Record) -> xr.DataArray:
-    return record.arm("FC").trajectory["loss"].diff("step").max("step")
+def _attention_gain(arms: Arms, config: Config) -> xr.DataArray:
+    return _last("attention", arms, config) - _trained("attention", arms, config)
 
 
-def _loss_halves(record: Record) -> xr.DataArray:
-    if record.config["long_steps"] < 4 * record.config["steps"]:
-        raise PremiseNotMetError(
-            "FC was not trained on for four times the paper's epochs (long_steps)"
-        )
-    return record.arm("FC").end["loss"] / _trained(record)["loss"]
+def _largest_rise(arms: Arms, config: Config) -> xr.DataArray:
+    return arms["FC"].trajectory["loss"].diff("step").max("step")
 
 
-def _order_of_heads(record: Record) -> xr.DataArray:
-    fixed = _trained(record)["score"].mean("word")
-    linear, layers = (record.arm(head).end["score"].mean("word") for head in ("TC", "TL"))
+def _loss_ratio(arms: Arms, config: Config) -> xr.DataArray:
+    if config.long_steps < 4 * config.steps:
+        raise PremiseNotMetError("FC was not trained four times as long (long_steps)")
+    return _last("loss", arms, config) / _trained("loss", arms, config)
+
+
+def _order_of_heads(arms: Arms, config: Config) -> xr.DataArray:
+    linear, layers = (over_words(arms[head].end["score"]) for head in ("TC", "TL"))
+    fixed = _trained("score", arms, config)
     return xr.concat([fixed - linear, linear - layers], "pair").min("pair")
 
 
-def _theorem1_residual(record: Record) -> xr.DataArray:
-    residuals: list[xr.DataArray] = []
-    for head in HEADS:
-        arm = record.arm(head)
+def _theorem1_residual(arms: Arms, config: Config) -> xr.DataArray:
+    def residual(arm: Arm) -> xr.DataArray:
         start = at_start(arm.trajectory["distance"]) ** 2
         right = arm.trajectory["distance"] ** 2 - start
         left = arm.prediction["distance"] ** 2 - start
-        residual = abs(left - right) / abs(right)
-        residuals.append(
-            residual.where(arm.trajectory["score"] > SCORE_FLOOR).max(("step", "word"))
-        )
-    return xr.concat(residuals, "arm").max("arm", skipna=False)
+        return above_floor(arm, abs(left - right) / abs(right)).max(("step", "word"))
+
+    return _each(arms, residual).max("arm", skipna=False)
 
 
-def _sign_agreement(record: Record) -> xr.DataArray:
-    shares: list[xr.DataArray] = []
-    for head in HEADS:
-        trajectory = record.arm(head).trajectory
-        rate = trajectory["rate"] if "rate" in trajectory.dims else record.config["rate"]
-        moves = abs(rate * trajectory["score_velocity"]) > 1e-8
-        agree = xr.ufuncs.sign(trajectory["score_velocity"]) == xr.ufuncs.sign(
-            trajectory["projection"]
-        )
-        shares.append(agree.where(moves).mean(("step", "word")))
-    return xr.concat(shares, "arm").min("arm", skipna=False)
+def _sign_agreement(arms: Arms, config: Config) -> xr.DataArray:
+    def agreement(arm: Arm) -> xr.DataArray:
+        velocity, projection = (arm.trajectory[name] for name in ("score_velocity", "projection"))
+        rate = velocity["rate"] if "rate" in velocity.dims else config.rate
+        agree = xr.ufuncs.sign(velocity) == xr.ufuncs.sign(projection)
+        return agree.where(abs(rate * velocity) > 1e-8).mean(("step", "word"))
+
+    return _each(arms, agreement).min("arm", skipna=False)
 
 
-def _gap_along(record: Record, dim: str, name: str) -> xr.DataArray:
-    gaps = sen_gap(record.arm(name)).max(("step", "word"))
-    gaps = gaps.dropna(dim, how="all").sortby(dim)
+def _gap_along(dim: str, arms: Arms) -> xr.DataArray:
+    gaps = _largest(single(arms)).dropna(dim, how="all").sortby(dim)
     if gaps.sizes[dim] < 3:
-        raise PremiseNotMetError(
-            f"fewer than three values of {dim} at which scores got above {SCORE_FLOOR}"
-        )
+        raise PremiseNotMetError(f"scores exceed {SCORE_FLOOR} at fewer than three values of {dim}")
     return gaps
 
 
-def _monotone(dim: str, name: str):
-    def measure(record: Record) -> xr.DataArray:
-        """Smallest growth of the gap from one value to the next, relative to the gap."""
-        gaps = _gap_along(record, dim, name)
-        return (gaps.diff(dim) / gaps.isel({dim: slice(None, -1)}).values).min(dim)
-
-    return measure
+def _growth(dim: str, arms: Arms, config: Config) -> xr.DataArray:
+    """Smallest growth of the gap from one value to the next, relative to the gap."""
+    gaps = _gap_along(dim, arms)
+    return (gaps.diff(dim) / gaps.isel({dim: slice(None, -1)}).values).min(dim)
 
 
-def _exponent(dim: str, name: str, power: float):
-    def measure(record: Record) -> xr.DataArray:
-        """Slope of log(gap - gap at the smallest value) against log(value ** power): 1 if the
-        growth is linear.
+def _exponent(dim: str, power: float, arms: Arms, config: Config) -> xr.DataArray:
+    """Slope of log(gap - gap at the smallest value) against log(value ** power): 1 for linear
+    growth.
 
-        Only gaps up to 0.3 count: beyond, a relative gap of norms is no longer proportional to that
-        of squares.
-        """
-        gaps = _gap_along(record, dim, name)
-        excess, grown = (
-            part.isel({dim: slice(1, None)}) - part.isel({dim: 0})
-            for part in (gaps, gaps[dim] ** power)
-        )
-        counted = excess.where((excess > 0) & (gaps.isel({dim: slice(1, None)}) <= 0.3))
-        return log_slope(grown, counted, dim).where(counted.notnull().sum(dim) >= 3)
-
-    return measure
+    Only gaps up to 0.3 count: beyond, a relative gap of norms is not proportional to that of their
+    squares.
+    """
+    gaps = _gap_along(dim, arms)
+    later = {dim: slice(1, None)}
+    excess, grown = (part.isel(later) - part.isel({dim: 0}) for part in (gaps, gaps[dim] ** power))
+    counted = excess.where((excess > 0) & (gaps.isel(later) <= 0.3))
+    return log_slope(grown, counted, dim).where(counted.notnull().sum(dim) >= 3)
 
 
-def _lemma2_error(record: Record) -> xr.DataArray:
-    measured, predicted = (
-        record.arm("FC").trajectory["score"],
-        record.arm("FC_lemma2").prediction["score"],
-    )
+def _lemma2_error(arms: Arms, config: Config) -> xr.DataArray:
+    measured, predicted = arms["FC"].trajectory["score"], arms["FC_lemma2"].prediction["score"]
     return abs(measured - predicted).max(("step", "word")) / measured.isel(step=-1).mean("word")
 
 
-def _theorem2_error(record: Record) -> xr.DataArray:
-    if record.config["fixed_head"] != "orthonormal" or record.config["query"] != "unit":
-        raise PremiseNotMetError(
-            "the rate is derived for orthonormal columns and a query of norm 1"
-        )
-    predicted = record.arm("FC_theorem2").prediction["loss"].isel(step=-1)
-    return abs(record.arm("FC").end["loss"] / predicted - 1)
+def _theorem2_error(arms: Arms, config: Config) -> xr.DataArray:
+    if config.fixed_head != "orthonormal" or config.query != "unit":
+        raise PremiseNotMetError("the rate is derived for orthonormal columns and a unit query")
+    predicted = arms["FC_theorem2"].prediction["loss"].isel(step=-1)
+    return abs(arms["FC"].end["loss"] / predicted - 1)
 
 
 # -- claims ----------------------------------------------------------------------------------------
 
-SPEC = "set before the experiment, from a pilot of one or two seeds (gaps of 0.7 % and below)"
-FLOW = (
-    "the theory is about the flow and a start at 0; 2 % leaves room for steps of 0.1 (pilot: below"
-    " 0.7 %)"
+PILOT = "set before the experiment, from a pilot of one or two seeds (gaps of 0.7 % and below)"
+FLOW = "the theory describes the flow from zero; 2 % allows for steps of 0.1 (pilot: below 0.7 %)"
+
+NEAR_0 = AtMost(0.02)
+CHANGES = {"|score change|": "score_change", "embedding displacement": "displacement"}
+A_4 = (
+    ("training loss at the paper's last epoch", partial(_trained, "loss"), Below(0.05)),
+    ("attention on the topic word at that epoch", partial(_trained, "attention"), Above(0.8)),
+    ("test accuracy at that epoch", partial(_trained, "test_accuracy"), AtLeast(1.0)),
+    ("attention gained by training four times as long", _attention_gain, Above(0.0)),
+    ("loss after four times the epochs / loss at that epoch", _loss_ratio, Below(0.5)),
+    ("largest rise of the loss between two recorded epochs", _largest_rise, AtMost(0.0)),
 )
+sen_claim = partial(Claim, arms=HEADS, statistic=EverySeed(5))
+"""A claim about all heads and every seed, unless it says otherwise."""
 
 CLAIMS = (
-    Claim(
+    sen_claim(
         "A-1",
-        "Scores and embeddings of non-topic words stay nearly as they were (assumption 1)",
+        "Scores and embeddings of non-topic words stay near their initial values (assumption 1)",
         "Lu 2021, assumption 1, figure 1",
-        (
+        tuple(
             Check(
-                "mean |score change|, non-topic / topic, largest of the heads",
-                _ratio("other_score_change", "topic_score_change"),
-                "<=",
-                0.02,
-                HEADS,
-                every_seed=True,
-                seeds=5,
-            ),
-            Check(
-                "mean embedding displacement, non-topic / topic, largest of the heads",
-                _ratio("other_displacement", "topic_displacement"),
-                "<=",
-                0.02,
-                HEADS,
-                every_seed=True,
-                seeds=5,
-            ),
+                f"mean {text}, non-topic / topic, largest over heads", partial(_ratio, name), NEAR_0
+            )
+            for text, name in CHANGES.items()
         ),
         tolerance="two orders of magnitude in the paper's figure 1; pilot 0.002 and 0.005",
         paper="two orders of magnitude",
         prediction="0 (assumed constant)",
     ),
-    Claim(
+    sen_claim(
         "A-2",
-        "The norm of a topic word follows its score by corollary 1, at every epoch",
+        "The embedding norm of a topic word follows from its score by corollary 1, at every epoch",
         "Lu 2021, corollary 1, figure 2",
         (
             Check(
-                "largest relative gap, all heads and words, scores above 0.05",
-                _largest_gap(*HEADS),
-                "<=",
-                0.02,
-                HEADS,
-                every_seed=True,
-                seeds=5,
+                "largest relative gap, all heads and words, scores above 0.05", _largest_gap, NEAR_0
             ),
-            Check("mean relative gap", _mean_gap, "<=", 0.02, HEADS, seeds=5),
+            Check("mean relative gap", _mean_gap, NEAR_0, statistic=Mean(5)),
         ),
         tolerance=FLOW,
         paper="curves coincide",
         prediction="0",
     ),
-    Claim(
+    sen_claim(
         "A-3",
-        "The relation of score and norm does not depend on the classifier",
+        "The relation between score and norm does not depend on the classifier",
         "Lu 2021, theorem 1, figure 2",
-        tuple(
-            Check(
-                f"largest relative gap, {head}",
-                _largest_gap(head),
-                "<=",
-                0.02,
-                (head,),
-                every_seed=True,
-                seeds=5,
-            )
-            for head in HEADS
-        ),
+        tuple(Check(f"largest relative gap, {head}", _largest_gap, NEAR_0, head) for head in HEADS),
         tolerance=FLOW,
         paper="curves coincide for FC, TC and TL",
         prediction="0 for each",
     ),
-    Claim(
+    sen_claim(
         "A-4",
-        "A fixed linear classifier drives the loss to 0 and the attention to the topic word",
+        "With a fixed linear classifier the loss converges to 0 and attention to the topic word",
         "Lu 2021, theorem 2",
-        (
-            Check(
-                "FC: training loss at the paper's last epoch",
-                lambda record: _trained(record)["loss"],
-                "<",
-                0.05,
-                ("FC",),
-                every_seed=True,
-                seeds=5,
-            ),
-            Check(
-                "FC: attention on the topic word at that epoch",
-                lambda record: _attention(_trained(record)),
-                ">",
-                0.8,
-                ("FC",),
-                every_seed=True,
-                seeds=5,
-            ),
-            Check(
-                "FC: test accuracy at that epoch",
-                lambda record: _trained(record)["test_accuracy"],
-                ">=",
-                1.0,
-                ("FC",),
-                every_seed=True,
-                seeds=5,
-            ),
-            Check(
-                "FC: attention gained by training four times as long",
-                _attention_still_rises,
-                ">",
-                0.0,
-                ("FC",),
-                every_seed=True,
-                seeds=5,
-            ),
-            Check(
-                "FC: loss after four times as long / loss then",
-                _loss_halves,
-                "<",
-                0.5,
-                ("FC",),
-                every_seed=True,
-                seeds=5,
-            ),
-            Check(
-                "FC: largest rise of the loss between two recorded epochs",
-                _loss_increase,
-                "<=",
-                0.0,
-                ("FC",),
-                every_seed=True,
-                seeds=5,
-            ),
-        ),
-        tolerance=SPEC,
+        tuple(Check(f"FC: {quantity}", measure, bound) for quantity, measure, bound in A_4),
+        arms="FC",
+        tolerance=PILOT,
         paper="loss roughly 0, accuracy 100 %",
         prediction="loss -> 0, attention -> 1",
     ),
-    Claim(
+    sen_claim(
         "A-4b",
-        "Trained TC and TL, too, attend to the topic word after the paper's 5,000 epochs",
+        "The trained heads TC and TL also attend to the topic word after the paper's 5,000 epochs",
         "Lu 2021, section 5.1 ('the topic words are attended to in a well-trained model')",
         tuple(
             Check(
                 f"{head}: attention on the topic word",
-                lambda record, head=head: _attention(record.arm(head).end),
-                ">",
-                0.8,
-                (head,),
-                every_seed=True,
-                seeds=5,
+                partial(_last, "attention"),
+                Above(0.8),
+                head,
             )
             for head in ("TC", "TL")
         ),
@@ -479,166 +324,99 @@ CLAIMS = (
         paper="attended to",
         prediction="none (theorem 2 is about FC)",
         expected="fails",
-        reason=(
-            "their loss is near 0 long before: attention stops at about 0.5 (TC) and 0.25 (TL),"
-            " with 100 % accuracy"
-        ),
+        reason="their loss is near 0 much earlier: attention stays at about 0.5 (TC) and 0.25 (TL),"
+        " with 100 % accuracy",
     ),
-    Claim(
+    sen_claim(
         "A-4c",
         "Theorem 2's convergence has a rate: the loss follows one equation in n, N and m alone",
         "derived from Lu 2021, corollary 1 (src/saccade/theory/fixed_linear_classifier.py)",
-        (
-            Check(
-                "FC: |loss / predicted loss - 1| at the last epoch",
-                _theorem2_error,
-                "<=",
-                0.1,
-                ("FC",),
-                seeds=5,
-            ),
-        ),
-        tolerance=(
-            "10 %: the equation replaces each word's sentence count by its mean (relative spread 1"
-            " / sqrt(count))"
-        ),
-        paper="not stated",
+        Check("FC: |loss / predicted loss - 1| at the last epoch", _theorem2_error, AtMost(0.1)),
+        arms=("FC", "FC_theorem2"),
+        statistic=Mean(5),
+        tolerance="10 %: the equation replaces each word's sentence count by its mean (relative"
+        " spread 1 / sqrt(count))",
         prediction="0",
     ),
-    Claim(
+    sen_claim(
         "A-5",
         "The weaker the classifier, the larger the final topic scores: FC > TC > TL",
         "Lu 2021, section 5.1, figure 1",
-        (
-            Check(
-                "smaller of the differences FC - TC and TC - TL in mean final topic score",
-                _order_of_heads,
-                ">",
-                0.0,
-                HEADS,
-                every_seed=True,
-                seeds=5,
-            ),
+        Check(
+            "smaller of the differences FC - TC and TC - TL in mean final topic score",
+            _order_of_heads,
+            Above(0.0),
         ),
         tolerance="an order; paired by seed",
         paper="FC > TC > TL",
-        prediction="not stated",
     ),
-    Claim(
+    sen_claim(
         "A-6",
-        "Theorem 1 holds with the averages measured on the way",
+        "Theorem 1 holds with the averages measured during training",
         "Lu 2021, theorem 1",
-        (
-            Check(
-                "largest |left - right| / right, all heads and words, scores above 0.05",
-                _theorem1_residual,
-                "<=",
-                0.02,
-                HEADS,
-                every_seed=True,
-                seeds=5,
-            ),
+        Check(
+            "largest |left - right| / right, all heads and words, scores above 0.05",
+            _theorem1_residual,
+            NEAR_0,
         ),
         tolerance=FLOW,
         paper="proved for the flow",
         prediction="0",
     ),
-    Claim(
+    sen_claim(
         "A-7",
-        "A score rises exactly when the embedding moves away from the other words' mean (lemma 2's"
-        " sign rule)",
+        "A score rises exactly when the embedding moves away from the mean of the other words (sign"
+        " rule of lemma 2)",
         "Lu 2021, lemma 2, equation 3",
-        (
-            Check(
-                "share of (word, epoch) whose signs agree, smallest of the heads",
-                _sign_agreement,
-                ">=",
-                0.95,
-                HEADS,
-                every_seed=True,
-                seeds=5,
-            ),
+        Check(
+            "share of (word, epoch) whose signs agree, smallest over heads",
+            _sign_agreement,
+            AtLeast(0.95),
         ),
-        tolerance=SPEC,
+        tolerance=PILOT,
         paper="proved for the flow",
         prediction="1",
     ),
-    Claim(
+    sen_claim(
         "A-7b",
-        "Lemma 2's flow, from the start alone, gives the scores of FC at every epoch",
+        "The flow of lemma 2, from the initial state alone, gives the scores of FC at every epoch",
         "Lu 2021, lemma 2",
-        (
-            Check(
-                "largest error of a score / mean final score",
-                _lemma2_error,
-                "<=",
-                0.05,
-                ("FC",),
-                seeds=5,
-            ),
-        ),
-        tolerance=(
-            "5 %: steps of 0.1 against the flow, and other words that do move a little (A-1: up to"
-            " 2 %)"
-        ),
-        paper="proved for small steps and starts",
+        Check("largest error of a score / mean final score", _lemma2_error, AtMost(0.05)),
+        arms=("FC", "FC_lemma2"),
+        statistic=Mean(5),
+        tolerance="5 %: steps of 0.1 instead of the flow, and other words that move a little (A-1:"
+        " up to 2 %)",
+        paper="proved for small steps and small initial values",
         prediction="0",
     ),
-    Claim(
+    sen_claim(
         "A-8",
-        "The gap to corollary 1 grows with the learning rate and with the variance of the start,"
-        " both linearly",
+        "The gap to corollary 1 grows linearly with the learning rate and the initial variance",
         "beyond the paper; Lu 2021, lemma 2 bounds the error by its sigma^2",
         (
-            Check(
-                "smallest relative growth of the gap from one rate to the next",
-                _monotone("rate", "by_rate"),
-                ">",
-                0.0,
-                ("by_rate",),
-                every_seed=True,
+            *(
+                Check(
+                    f"smallest relative growth of the gap from one {label} to the next",
+                    partial(_growth, field),
+                    Above(0.0),
+                    arm,
+                )
+                for arm, field, _, label, *_ in SWEEPS
             ),
-            Check(
-                "smallest relative growth of the gap from one start to the next",
-                _monotone("embedding_std", "by_std"),
-                ">",
-                0.0,
-                ("by_std",),
-                every_seed=True,
-            ),
-            Check(
-                "exponent of the gap's growth with the rate, at least",
-                _exponent("rate", "by_rate", 1),
-                ">=",
-                0.7,
-                ("by_rate",),
-            ),
-            Check(
-                "exponent of the gap's growth with the rate, at most",
-                _exponent("rate", "by_rate", 1),
-                "<=",
-                1.3,
-                ("by_rate",),
-            ),
-            Check(
-                "exponent of the gap's growth with the variance, at least",
-                _exponent("embedding_std", "by_std", 2),
-                ">=",
-                0.7,
-                ("by_std",),
-            ),
-            Check(
-                "exponent of the gap's growth with the variance, at most",
-                _exponent("embedding_std", "by_std", 2),
-                "<=",
-                1.3,
-                ("by_std",),
+            *(
+                Check(
+                    f"exponent of the gap's growth with the {label}",
+                    partial(_exponent, field, power),
+                    Within(0.7, 1.3),
+                    arm,
+                    Mean(),
+                )
+                for arm, field, _, _, power, label in SWEEPS
             ),
         ),
-        tolerance=(
-            "linear means exponent 1; 0.3 on either side, because the gap is a maximum over words"
-            " and epochs"
-        ),
+        statistic=EverySeed(),
+        tolerance="linear means exponent 1; 0.3 on either side, because the gap is a maximum over"
+        " words and epochs",
         paper="error at most Lipschitz sqrt(d) sigma^2 / 4",
         prediction="exponents 1 and 1",
     ),
@@ -648,159 +426,92 @@ CLAIMS = (
 # -- figures ---------------------------------------------------------------------------------------
 
 
-def figures(record: Record) -> Sequence[Figure]:
-    if record.sweeps:
-        return _maps(record)
-    return (_distributions(record), _sen_curves(record), _convergence(record), _generality(record))
+def figures(arms: Arms, config: Config) -> Sequence[Figure]:
+    return (_distributions(arms), _curves(arms, config), _convergence(arms), _generality(arms))
 
 
-def _distributions(record: Record) -> Figure:
+def _distributions(arms: Arms) -> Figure:
     panels = []
-    for quantity, edges, label in (
-        ("score", SCORE_EDGES, "change of the score"),
-        ("norm", NORM_EDGES, "displacement of the embedding"),
-    ):
+    quantities = (
+        ("score", "change of the score", SCORE_EDGES),
+        ("norm", "displacement of the embedding", NORM_EDGES),
+    )
+    for quantity, label, edges in quantities:
         for which, title in (("other", "non-topic words"), ("topic", "topic words")):
-            marks = []
-            for head in HEADS:
-                share = record.arm(head).snapshot[f"{which}_{quantity}_share"].isel(step=-1)
-                if "seed" not in share.dims:
-                    continue
-                marks.append(
-                    Histogram(
-                        f"Attn-{head}",
-                        np.asarray(edges),
-                        share.mean("seed").values,
-                        share.min("seed").values,
-                        share.max("seed").values,
-                    )
-                )
-            panels.append(Panel(title, label, "share of words", tuple(marks)))
+            name, labels = f"{which}_{quantity}_share", (label, "share of words")
+            shares = {f"Attn-{head}": arms[head].snapshot[name] for head in HEADS}
+            panels.append(_sen.histograms(title, labels, edges, shares))
     caption = (
         "Figure 1 of the paper: at the end of training, topic words have moved far and all other"
-        " words hardly at all; the weaker the classifier, the farther. Shares a bin, mean over"
-        " seeds, with the range over seeds. FC is shown at the end of its longer training."
+        " words hardly at all; the weaker the classifier, the farther. Shares per bin, mean and"
+        " range over seeds. FC is shown at the end of its longer training."
     )
-    return Figure("sen_distributions", "Where scores and embeddings end", caption, tuple(panels))
+    return Figure("sen_distributions", "Final scores and embeddings", caption, tuple(panels))
 
 
-def _sen_curves(record: Record) -> Figure:
+def _curves(arms: Arms, config: Config) -> Figure:
+    labels = ("score of a topic word", "norm of its embedding")
     panels = []
     for head in HEADS:
-        arm = record.arm(head)
-        measured = []
-        for place, seed in enumerate(arm.trajectory["seed"].values):
-            score, norm = (
-                arm.trajectory[name].isel(seed=place, word=0).values for name in ("score", "norm")
-            )
-            measured.append(Line(f"seed {seed}", score, norm))
-        scores = np.linspace(0, float(arm.trajectory["score"].isel(word=0).max()), 100)
-        theory = Line(
-            "corollary 1",
-            scores,
-            norm_of_score(scores, record.config["filler_size"]),
-            role="theory",
-        )
-        panels.append(
-            Panel(
-                f"Attn-{head}",
-                "score of a topic word",
-                "norm of its embedding",
-                (*measured, theory),
-            )
-        )
+        score, norm = (arms[head].trajectory[name].isel(word=0) for name in ("score", "norm"))
+        fillers = config.task.filler_size
+        panels.append(_sen.curves(f"Attn-{head}", labels, score, norm, fillers))
     caption = (
-        "Figure 2 of the paper: score and norm of the first topic word along training, one line a"
-        " seed, and corollary 1."
+        "Figure 2 of the paper: score and norm of the first topic word during training, one line"
+        " per seed, and corollary 1."
     )
     return Figure("sen_curves", "Score and embedding norm grow together", caption, tuple(panels))
 
 
-def _convergence(record: Record) -> Figure:
-    predicted = record.arm("FC_theorem2").prediction
+def _convergence(arms: Arms) -> Figure:
+    predicted = arms["FC_theorem2"].prediction
     panels = []
     for name, label in (("loss", "training loss"), ("attention", "attention on the topic word")):
-        marks = []
-        for head in HEADS:
-            values = record.arm(head).trajectory[name]
-            values = values.mean("word") if "word" in values.dims else values
-            marks.append(over_seeds(f"Attn-{head}", values["step"], values))
-        marks.append(
-            Line(
-                "theorem 2's equation (FC)",
-                predicted["step"].values,
-                predicted[name].values,
-                role="theory",
-            )
-        )
-        panels.append(Panel(label, "epoch", label, tuple(marks), x_scale="linear"))
+        curves = {head: over_words(arms[head].trajectory[name]) for head in HEADS}
+        lines = [over_seeds(f"Attn-{head}", one["step"], one) for head, one in curves.items()]
+        x, y = predicted["step"].values, predicted[name].values
+        theory = Line("equation of theorem 2 (FC)", x, y, role="theory")
+        panels.append(Panel(label, "epoch", label, (*lines, theory)))
     caption = (
-        "Theorem 2 with its speed: loss and attention against the epoch, mean over seeds with the"
-        " range, and the equation that predicts FC from the number of topics, topic words and words"
-        " a sentence alone. TC and TL need less attention."
+        "The rate of theorem 2: loss and attention over epochs, mean and range over seeds, and the"
+        " equation that predicts FC from the numbers of topics, topic words and words per sentence"
+        " alone. TC and TL need less attention."
     )
-    return Figure("sen_convergence", "Attention finds the topic word", caption, tuple(panels))
+    title = "Attention converges to the topic word"
+    return Figure("sen_convergence", title, caption, tuple(panels))
 
 
-def _generality(record: Record) -> Figure:
+def _generality(arms: Arms) -> Figure:
     panels = []
-    for dim, name, label in (
-        ("rate", "by_rate", "learning rate"),
-        ("embedding_std", "by_std", "standard deviation of the start"),
-    ):
-        gaps = sen_gap(record.arm(name)).max(("step", "word"))
+    for name, dim, _, label, *_ in SWEEPS:
+        gaps = _largest(arms[name])
         line = over_seeds("largest relative gap, FC", gaps[dim], gaps)
-        bound = Line(
-            "bound of A-2",
-            np.asarray([gaps[dim].min(), gaps[dim].max()]),
-            np.asarray([0.02, 0.02]),
-            role="reference",
-        )
-        panels.append(
-            Panel(
-                f"against the {label}", label, "largest relative gap", (line, bound), "log", "log"
-            )
-        )
-    caption = (
-        "Where the theory stops holding (A-8): the largest relative gap between norm and"
-        " corollary 1."
-    )
-    return Figure(
-        "sen_generality", "The limits of small steps and small starts", caption, tuple(panels)
-    )
+        ends = np.asarray([gaps[dim].min(), gaps[dim].max()])
+        bound = Line("bound of A-2", ends, np.asarray([0.02, 0.02]), role="reference")
+        title, marks = f"against the {label}", (line, bound)
+        panels.append(Panel(title, label, "largest relative gap", marks, "log", "log"))
+    caption = "Where the theory stops holding (A-8): the largest gap between norm and corollary 1."
+    title = "The limits of small steps and small initial values"
+    return Figure("sen_generality", title, caption, tuple(panels))
 
 
-def _maps(record: Record) -> Sequence[Figure]:
-    """The largest SEN gap over the swept grid, head by head."""
+def sweep_figures(arms: Arms, config: Config) -> Sequence[Figure]:
+    """The largest SEN gap over the swept grid, per head."""
     panels = []
     for head in HEADS:
-        gaps = sen_gap(record.arm(head)).max(("step", "word")).mean("seed")
-        sweeps = [dim for dim in record.sweeps if dim in gaps.dims]
-        if len(sweeps) == 1:
-            gap = gaps.transpose(sweeps[0])
-            panels.append(
-                Panel(
-                    f"Attn-{head}",
-                    sweeps[0],
-                    "largest relative gap",
-                    (Line(f"Attn-{head}", gap[sweeps[0]].values, gap.values),),
-                    "log",
-                    "log",
-                )
-            )
+        gaps = _largest(arms[head]).mean("seed")
+        title, label = f"Attn-{head}", "largest relative gap"
+        x, *others = (name for name in swept_in(config) if name in gaps.dims)
+        if others:
+            flat = gaps.isel(dict.fromkeys(others[1:], 0)).transpose(others[0], x)
+            cells = HeatMap(label, flat[x].values, flat[others[0]].values, flat.values, "log")
+            panels.append(Panel(title, x, others[0], (cells,)))
         else:
-            flat = gaps.isel(dict.fromkeys(sweeps[2:], 0)).transpose(sweeps[1], sweeps[0])
-            cells = HeatMap(
-                "largest relative gap",
-                flat[sweeps[0]].values,
-                flat[sweeps[1]].values,
-                flat.values,
-                "log",
-            )
-            panels.append(Panel(f"Attn-{head}", sweeps[0], sweeps[1], (cells,)))
+            line = Line(title, gaps[x].values, gaps.values)
+            panels.append(Panel(title, x, label, (line,), "log", "log"))
     caption = (
         "Where the theory stops holding: the largest relative gap between norm and corollary 1,"
-        " mean over seeds; empty where no score got above 0.05."
+        " mean over seeds; empty where no score exceeded 0.05."
     )
     return (Figure("sen_map", "The SEN gap over the sweep", caption, tuple(panels)),)
 
@@ -815,11 +526,11 @@ DIVERGENCES = (
     ),
     Divergence("embedding dimension", "15", "10", "15", "none: the relation does not contain it"),
     Divergence(
-        "start of the embeddings",
+        "initial embeddings",
         "variance 1e-6",
         "standard deviation 1e-6 (called variance)",
         "standard deviation 1e-3 = variance 1e-6",
-        "a larger start adds ||v(0)||^2: A-8 measures it",
+        "larger initial values add ||v(0)||^2: A-8 measures it",
     ),
     Divergence(
         "query",
@@ -836,18 +547,14 @@ DIVERGENCES = (
         "both updates get tau ||q||^2; the paper's formula agrees only for ||q|| = 1",
     ),
     Divergence(
-        "sign of the updates",
-        "plus",
-        "minus (torch.optim.SGD)",
-        "minus",
-        "none: the relation is blind to it",
+        "sign of the updates", "plus", "minus (torch.optim.SGD)", "minus", "none for the relation"
     ),
     Divergence(
         "fixed classifier",
         "orthonormal columns",
         "Gaussian with a unit diagonal",
         "orthonormal",
-        "longer columns: the loss is gone with less attention, and A-4's bound on attention fails"
+        "longer columns: the loss vanishes with less attention, and A-4's bound on attention fails"
         " in the code preset",
     ),
     Divergence(
@@ -858,28 +565,22 @@ DIVERGENCES = (
         "the loss is near 0 without more attention",
     ),
     Divergence(
-        "word drawn in figure 2",
-        "random",
-        "always the first (a slip of the plotting code)",
-        "the first",
-        "none",
+        "word drawn in figure 2", "random", "always the first (plotting error)", "the first", "none"
     ),
 )
 
+SMALL = TopicSentences(dictionary_size=3000)
 STUDY = Study(
     name="sen",
     title="Score and embedding norm of a topic word grow together",
     paper="Lu, Mao & Nayak 2021",
     presets={
-        # As many sentences as in the paper: theorem 1's residual grows like 1 / (sentences a topic
-        # word). A larger rate: the same span of time (rate x epoch) in fewer steps.
-        "quick": Config(
-            dictionary_size=3000, rate=0.25, steps=2000, long_steps=8000, sweep_steps=1000
-        ),
+        # The paper's number of sentences: theorem 1's residual grows like 1 / (sentences per topic
+        # word). A larger rate: the same time (rate x epoch) in fewer steps.
+        "quick": Config(rate=0.25, task=SMALL, steps=2000, long_steps=8000, sweep_steps=1000),
         "paper": Config(),
         "code": Config(
-            train_size=3999,
-            test_size=950,
+            task=TopicSentences(train_size=3999, test_size=950),
             dimension=10,
             embedding_std=1e-6,
             query="fixed",
@@ -889,5 +590,6 @@ STUDY = Study(
     experiment=experiment,
     claims=CLAIMS,
     figures=figures,
+    sweep_figures=sweep_figures,
     divergences=DIVERGENCES,
 )

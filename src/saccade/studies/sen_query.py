@@ -1,99 +1,81 @@
 """The relation of score and norm with a trained query (Lu, Mao & Nayak 2021, appendix B, figure
 10).
 
-Keys and query are trained instead of the scores. The larger the query at its start, the less it
-moves in proportion, and the closer the training is to that with a fixed query.
+Keys and query are trained instead of the scores. The larger the initial query, the smaller its
+relative change, and the closer the training is to that with a fixed query.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import xarray as xr
 
+from saccade.core.bound import Above, AtMost
 from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, Line, Panel
+from saccade.core.figure import Figure
 from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
-from saccade.core.record import Arm, Record
-from saccade.core.schedule import AtSteps
+from saccade.core.record import Arm
+from saccade.core.schedule import AtSteps, Recording
 from saccade.core.statistics import rank_correlation
 from saccade.core.study import Divergence, Study
-from saccade.core.sweep import Swept, require, require_count
+from saccade.core.sweep import Swept, require
 from saccade.core.trajectory import at_place
-from saccade.models.attention_classifier import AttentionClassifierConfig
+from saccade.models.attention_classifier import AttentionClassifierConfig, Head
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import QueryNorm, TopicWords
-from saccade.tasks.topic_sentences import TopicSentenceSettings
-from saccade.theory.score_and_norm import Corollary1, norm_of_score
+from saccade.studies import _sen
+from saccade.studies._sen import HEADS, SCORE_FLOOR, Arms, above_floor, relative_gap, single
+from saccade.tasks.topic_sentences import TopicSentences
+from saccade.theory.score_and_norm import Corollary1
 
-HEADS = ("FC", "TC", "TL")
 DIM = "query_variance"
+Gap = Callable[[Arm], xr.DataArray]
+Correlation = Callable[[xr.DataArray, xr.DataArray, str], xr.DataArray]
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(TopicSentenceSettings):
+class Config(_sen.AbstractConfig):
     """Settings of the study."""
 
     query_variances: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0)
-    """Variances of the query's entries at the start."""
+    """Initial variances of the entries of the query."""
     key_dimension: int = 10
     """Dimension of query and keys."""
     embedding_std: float = 1e-3
-    """Standard deviation of the embeddings at the start."""
-    steps: int = 5000
-    """Epochs (full batch, so one step each)."""
+    """Initial standard deviation of the embeddings."""
 
     def __post_init__(self):
         super().__post_init__()
-        require_count(self, "steps")
-        require(
-            self,
-            "query_variances",
-            "at least three, all above 0",
-            lambda grid: len(grid) >= 3 and min(grid) > 0,
+        several = "at least three, all above 0"
+        require(self, "query_variances", several, lambda grid: len(grid) >= 3 and min(grid) > 0)
+
+    def model(self, head: Head) -> AttentionClassifierConfig:
+        return AttentionClassifierConfig(
+            head,
+            self.dimension,
+            self.embedding_std,
+            query="trained",
+            query_std=Swept.over(DIM, self.query_variances) ** 0.5,  # pyright: ignore[reportArgumentType]
+            key_dimension=self.key_dimension,
         )
 
+    @property
+    def recorded(self) -> AtSteps:
+        """Even, and dense at first: large queries learn fast."""
+        even, early = np.linspace(0, self.steps, 36), np.geomspace(1, self.steps, 25)
+        return AtSteps(tuple(sorted({int(step) for step in np.concatenate([even, early])})))
 
-def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
-    task = config.task
-    deviation = Swept.over(DIM, config.query_variances) ** 0.5
+
+def experiment(config: Config, lab: Lab) -> Arms:
+    record = Recording((TopicWords(), QueryNorm(), Accuracy()), config.recorded)
     arms = {}
     for head in HEADS:
-        model = AttentionClassifierConfig(
-            head,
-            config.dimension,
-            config.embedding_std,
-            query="trained",
-            query_std=deviation,
-            key_dimension=config.key_dimension,  # pyright: ignore[reportArgumentType]
-        )
-        training = lab.train(
-            task,
-            model,
-            GradientDescent(config.rate),
-            config.steps,
-            (TopicWords(), QueryNorm(), Accuracy()),
-            record=AtSteps(_recorded(config.steps)),
-            seeds=config.seeds,
-            name=f"sen_query {head}",
-        )
-        arms[head] = Arm.of(
-            training, Corollary1().predict(task, model, training.trajectory), Corollary1.source
-        )
+        training = config.train(lab, config.model(head), record, f"sen_query {head}")
+        prediction = Corollary1().predict(config.task, None, training.trajectory)
+        arms[head] = Arm.of(training, prediction, Corollary1.source)
     return arms
-
-
-def _recorded(steps: int) -> tuple[int, ...]:
-    """Even, and dense at first: large queries learn fast."""
-    return tuple(
-        sorted(
-            {
-                int(step)
-                for step in np.concatenate([np.linspace(0, steps, 36), np.geomspace(1, steps, 25)])
-            }
-        )
-    )
 
 
 # -- measures --------------------------------------------------------------------------------------
@@ -104,124 +86,80 @@ def late_gap(arm: Arm) -> xr.DataArray:
     query_variance, seed.
     """
     late = arm.trajectory["step"] >= arm.trajectory["step"].max() / 2
-    gap = abs(arm.trajectory["norm"] / arm.prediction["norm"] - 1)
-    return gap.where(late & (arm.trajectory["score"] > 0.05)).mean(("step", "word"))
+    return above_floor(arm, relative_gap(arm).where(late)).mean(("step", "word"))
 
 
 def gap_at_score(arm: Arm, level: float) -> xr.DataArray:
     """Relative gap to corollary 1 where a word's score passes a level, mean over words; dims
     query_variance, seed.
     """
-    score, gap = arm.trajectory["score"], abs(arm.trajectory["norm"] / arm.prediction["norm"] - 1)
+    score, gap = arm.trajectory["score"], relative_gap(arm)
     passed = score > level
     after = passed.argmax("step").clip(min=1)
     low, high = (at_place(score, place) for place in (after - 1, after))
     before, behind = (at_place(gap, place) for place in (after - 1, after))
     share = (level - low) / (high - low)
-    # Just after the start a relative gap has no meaning (0/0): then the later of the two steps
-    # stands alone.
-    between = xr.where(low > 0.05, before + share * (behind - before), behind)
+    # Shortly after initialisation the relative gap is undefined (0/0): only the later of the two
+    # steps counts.
+    between = xr.where(low > SCORE_FLOOR, before + share * (behind - before), behind)
     return between.where(passed.any("step")).mean("word")
 
 
-def _spearman(head: str, gap: Callable[[Arm], xr.DataArray]):
-    def measure(record: Record) -> xr.DataArray:
-        """Rank correlation of a gap with the query's variance, a seed."""
-        gaps = gap(record.arm(head))
-        return rank_correlation(gaps, gaps[DIM], DIM)
-
-    return measure
+def _gap_falls(gap: Gap, arms: Arms, config: Config) -> xr.DataArray:
+    """Rank correlation of a gap with the query's variance, per seed."""
+    gaps = gap(single(arms))
+    return rank_correlation(gaps, gaps[DIM], DIM)
 
 
-def _correlation(head: str):
-    def measure(record: Record) -> xr.DataArray:
-        """Smallest correlation of score and norm along training, over words and variances."""
-        trajectory = record.arm(head).trajectory
-        return xr.corr(trajectory["score"], trajectory["norm"], "step").min(("word", DIM))
-
-    return measure
+def _norm_rises(correlation: Correlation, arms: Arms, config: Config) -> xr.DataArray:
+    """Smallest correlation of score and norm along training, over words and variances."""
+    trajectory = single(arms).trajectory
+    return correlation(trajectory["score"], trajectory["norm"], "step").min(("word", DIM))
 
 
-def _rise_together(head: str):
-    def measure(record: Record) -> xr.DataArray:
-        """Smallest rank correlation of score and norm along training, over words and variances."""
-        trajectory = record.arm(head).trajectory
-        return rank_correlation(trajectory["score"], trajectory["norm"], "step").min(("word", DIM))
-
-    return measure
-
+# -- claims ----------------------------------------------------------------------------------------
 
 EQUAL_SCORE = 1.0
-"""Every head and variance passes it, well before the loss is gone."""
+"""Every head passes it at every variance, well before the loss vanishes."""
+
+
+def _checks(gap: str, measure: Gap, name: str, correlation: Correlation) -> tuple[Check, ...]:
+    """For each head: the gap falls with the variance, and norm and score are correlated."""
+    falls, rises = partial(_gap_falls, measure), partial(_norm_rises, correlation)
+    first, second = f"rank correlation of {gap}", f"smallest {name} of score and norm"
+    return (
+        *(Check(f"{head}: {first}", falls, AtMost(-0.8), head) for head in HEADS),
+        *(Check(f"{head}: {second}", rises, Above(0.95), head) for head in HEADS),
+    )
+
 
 CLAIMS = (
     Claim(
         "A-13",
-        "With a trained query, score and norm still grow together, closer to corollary 1 the larger"
-        " the query starts",
+        "With a trained query, score and norm still grow together, and approach corollary 1 as the"
+        " initial query grows",
         "Lu 2021, appendix B, figure 10",
-        (
-            *(
-                Check(
-                    f"{head}: rank correlation of late gap and query variance",
-                    _spearman(head, late_gap),
-                    "<=",
-                    -0.8,
-                    (head,),
-                )
-                for head in HEADS
-            ),
-            *(
-                Check(
-                    f"{head}: smallest correlation of score and norm",
-                    _correlation(head),
-                    ">",
-                    0.95,
-                    (head,),
-                )
-                for head in HEADS
-            ),
-        ),
-        tolerance=(
-            "rank correlation -0.8: one swap of neighbours among four values; 0.95: set before the"
-            " experiment"
-        ),
+        _checks("late gap and query variance", late_gap, "correlation", xr.corr),
+        tolerance="rank correlation -0.8: one swap of neighbours among four values; 0.95: set"
+        " before the experiment",
         paper="approaches corollary 1 as the variance grows",
         prediction="gap -> 0 as the query's relative change -> 0",
         expected="fails",
-        reason=(
-            "late in training (scores above 5) the norm falls below corollary 1, so the gap passes"
-            " 0 and its size is no longer ordered by the variance, in TC above all. The"
-            " straight-line correlation depends on which epochs are sampled, because corollary 1 is"
-            " a curve. A-13b asks the same at equal scores, and by ranks"
-        ),
+        reason="late in training (scores above 5) the norm falls below corollary 1, so the gap"
+        " passes 0 and its size is no longer ordered by the variance, most of all in TC. The linear"
+        " correlation depends on the recorded epochs, because corollary 1 is a curve. A-13b"
+        " compares equal scores, and uses ranks",
     ),
     Claim(
         "A-13b",
-        "At equal scores the gap falls as the query's variance grows, and norm rises with score"
-        " throughout",
+        "At equal scores the gap falls as the query's variance grows, and the norm rises with the"
+        " score throughout",
         "Lu 2021, appendix B, figure 10",
-        (
-            *(
-                Check(
-                    f"{head}: rank correlation of query variance and the gap at score 1",
-                    _spearman(head, lambda arm: gap_at_score(arm, EQUAL_SCORE)),
-                    "<=",
-                    -0.8,
-                    (head,),
-                )
-                for head in HEADS
-            ),
-            *(
-                Check(
-                    f"{head}: smallest rank correlation of score and norm",
-                    _rise_together(head),
-                    ">",
-                    0.95,
-                    (head,),
-                )
-                for head in HEADS
-            ),
+        _checks(
+            "query variance and the gap at score 1",
+            partial(gap_at_score, level=EQUAL_SCORE),
+            "rank correlation",
+            rank_correlation,
         ),
         tolerance="the bounds of A-13; ranks, because corollary 1 is a curve and not a line",
         paper="approaches corollary 1 as the variance grows",
@@ -233,63 +171,36 @@ CLAIMS = (
 # -- figures ---------------------------------------------------------------------------------------
 
 
-def figures(record: Record) -> Sequence[Figure]:
-    if record.sweeps:
-        return ()
+def figures(arms: Arms, config: Config) -> Sequence[Figure]:
     panels = []
     for head in HEADS:
-        for place, variance in enumerate(record.config["query_variances"]):
-            chosen = record.arm(head).trajectory.isel({DIM: place})
-            lines = [
-                Line(
-                    f"seed {seed}",
-                    chosen["score"].isel(seed=at, word=0).values,
-                    chosen["norm"].isel(seed=at, word=0).values,
-                )
-                for at, seed in enumerate(chosen["seed"].values)
-            ]
-            scores = np.linspace(0, float(chosen["score"].isel(word=0).max()), 60)
-            theory = Line(
-                "corollary 1",
-                scores,
-                norm_of_score(scores, record.config["filler_size"]),
-                role="theory",
-            )
-            panels.append(
-                Panel(f"Attn-{head}, variance {variance:g}", "score", "norm", (*lines, theory))
-            )
+        for place, variance in enumerate(config.query_variances):
+            chosen = arms[head].trajectory.isel({DIM: place, "word": 0})
+            title = f"Attn-{head}, variance {variance:g}"
+            curves = (chosen["score"], chosen["norm"], config.task.filler_size)
+            panels.append(_sen.curves(title, ("score", "norm"), *curves))
     caption = (
-        "Figure 10 of the paper: score and rescaled norm ||q|| ||nu|| of the first topic word along"
-        " training with a trained query, one line a seed; rows are classifiers, columns are"
-        " variances of the query at its start."
+        "Figure 10 of the paper: score and rescaled norm ||q|| ||nu|| of the first topic word"
+        " during training with a trained query, one line per seed; rows are classifiers, columns"
+        " are initial variances of the query."
     )
-    return (
-        Figure("sen_query_curves", "Score and norm with a trained query", caption, tuple(panels)),
-    )
+    title = "Score and norm with a trained query"
+    return (Figure("sen_query_curves", title, caption, tuple(panels)),)
 
 
 DIVERGENCES = (
     Divergence(
-        "query at its start",
+        "initial query",
         "entries N(0, sigma^2)",
         "sigma^2 passed as standard deviation",
         "entries N(0, sigma^2)",
-        "the code's queries are shorter below 1 and longer above: its figure 10 spans a wider"
-        " range",
+        "the code's queries are shorter below 1 and longer above: its figure spans a wider range",
     ),
     Divergence(
-        "query dimension",
-        "not stated",
-        "10",
-        "10",
-        "the norm of the query, so the effective rate, grows with it",
+        "query dimension", "not stated", "10", "10", "scales ||q||, and so the effective rate"
     ),
     Divergence(
-        "norm that is compared",
-        "||q|| ||nu||",
-        "with the current query",
-        "with the current query",
-        "none",
+        "norm that is compared", "||q|| ||nu||", "with the current query", "the same", "none"
     ),
 )
 
@@ -298,14 +209,15 @@ STUDY = Study(
     title="Score and norm with a trained query",
     paper="Lu, Mao & Nayak 2021",
     presets={
-        "quick": Config(seeds=3, train_size=400, dictionary_size=2000, steps=2500),
+        "quick": Config(
+            seeds=3, task=TopicSentences(train_size=400, dictionary_size=2000), steps=2500
+        ),
         "paper": Config(),
         "code": Config(
-            train_size=3999,
-            test_size=950,
             dimension=10,
-            embedding_std=1e-6,
+            task=TopicSentences(train_size=3999, test_size=950),
             query_variances=(0.01, 0.25, 1.0, 4.0),
+            embedding_std=1e-6,
         ),
     },
     experiment=experiment,

@@ -1,30 +1,33 @@
-"""Values first, attention second: one measure in the models of three papers (Lu 2021, Li 2023,
-Snell 2021).
+"""Values first, attention second: one measure in the models of Lu 2021, Li 2023 and Snell 2021.
 
-Each paper sees the same order in its own quantities: the embedding of a topic word grows before its
-score (Lu), W_V before W_K and W_Q (Li), translations of words before attention to them (Snell).
-Here they stand side by side, measured in the same way: the step at which each has gone half of its
-way, values over attention. Below 1, values are first.
+Each paper observes the same order in its own quantities: the embedding of a topic word grows before
+its score (Lu), W_V before W_K and W_Q (Li), translations of words before attention to them (Snell).
+Here all are measured by their half-rise, the step at which a quantity has covered half of the
+distance from its first to its last value. A ratio (values / attention) below 1: values are first.
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import xarray as xr
 
+from saccade.core.batches import Fresh
+from saccade.core.bound import Above, Below
 from saccade.core.claim import Check, Claim
 from saccade.core.figure import Figure, Line, Panel, over_seeds
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.record import Arm, Record
-from saccade.core.schedule import AtSteps, Every
+from saccade.core.record import Arm
+from saccade.core.schedule import AtSteps, Every, Recording
+from saccade.core.statistics import EverySeed
 from saccade.core.study import Divergence, Study
-from saccade.core.sweep import Swept, require_count, require_positive, require_single, with_sweep
+from saccade.core.sweep import require_count, require_positive, require_single, with_sweep
 from saccade.core.trajectory import at_place, at_start, half_rise
 from saccade.models.attention_classifier import AttentionClassifierConfig
-from saccade.models.one_layer_transformer import OneLayerTransformerConfig, squared_error
-from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_entropy
+from saccade.models.one_layer_transformer import OneLayerTransformerConfig
+from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.probes.motion import Displacements
 from saccade.probes.topic_words import TopicWords
 from saccade.probes.translation import READABLE, AttentionPlaces, LexicalKnowledge, TokenAccuracy
@@ -33,11 +36,12 @@ from saccade.tasks.topic_documents import TopicDocuments
 from saccade.tasks.topic_sentences import TopicSentences
 
 EMBEDDING_STARTS = (1e-3, 1e-2, 1e-1, 1.0)
-"""Standard deviations of Lu's embeddings at the start."""
+"""Initial standard deviations of Lu's embeddings."""
 MATRIX_STARTS = (1e-4, 1e-3, 1e-2, 1e-1)
-"""Standard deviations of Li's W_K, W_Q and W_V at the start."""
+"""Initial standard deviations of Li's W_K, W_Q and W_V."""
+LARGEST = {"lu": max(EMBEDDING_STARTS), "li": max(MATRIX_STARTS)}
 USUAL = 1e-3
-"""The start of the papers' own experiments."""
+"""The initial standard deviation of the papers' own experiments."""
 PAPERS = {
     "lu": "Lu 2021: embedding and score of topic words",
     "li": "Li 2023: W_V and W_K, W_Q",
@@ -50,7 +54,7 @@ class Config:
     """Settings of the study."""
 
     seeds: int = 5
-    """Repetitions, each with its own start and data."""
+    """Repetitions, each with its own initialisation and data."""
     sentences: int = 800
     """Lu: training sentences."""
     dictionary_size: int = 5000
@@ -68,266 +72,196 @@ class Config:
     document_rate: float = 10.0
     """Li: learning rate of SGD with squared error."""
     document_steps: int = 20000
-    """Li: steps, on 16 new documents of 64 words each."""
+    """Li: steps, each on 16 new documents of 64 words."""
     length: int = 40
     """Snell: words of a sequence."""
     choice: int = 60
-    """Snell: words to choose from; permutations of as many words as a sequence has are run
-    beside.
-    """
+    """Snell: words to choose from; compared with permutations of `length` words."""
     hidden: int = 256
     """Snell: size of embeddings and states."""
     batch_size: int = 128
-    """Snell: new sequences a step."""
+    """Snell: new sequences per step."""
     copying_rate: float = 0.001
     """Snell: learning rate of Adam."""
     copying_steps: int = 100
     """Snell: steps."""
 
     def __post_init__(self):
-        require_count(
-            self,
-            "seeds",
-            "sentence_steps",
-            "document_steps",
-            "copying_steps",
-            "hidden",
-            "batch_size",
-            "sentences",
-            "length",
-        )
-        require_positive(self, "sentence_rate", "document_rate", "copying_rate")
-        require_single(
-            self,
-            "the study compares fixed settings",
-            "sentence_rate",
-            "document_rate",
-            "copying_rate",
-        )
+        require_count(self, "seeds", "sentence_steps", "document_steps", "copying_steps", "hidden")
+        require_count(self, "batch_size", "sentences", "length")
+        rates = ("sentence_rate", "document_rate", "copying_rate")
+        require_positive(self, *rates)
+        require_single(self, "the study compares fixed settings", *rates)
         require_count(self, "choice", least=self.length + 1)
 
 
 def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
+    sizes = (config.topics, config.words_per_topic, config.topics_per_document)
+    classifier = AttentionClassifierConfig(head="TC")
+    copying = Copying(config.length, float(config.choice), largest=config.choice)
+    probes = (TokenAccuracy(), AttentionPlaces(), LexicalKnowledge())
     sentences = lab.train(
         TopicSentences(dictionary_size=config.dictionary_size, train_size=config.sentences),
-        with_sweep(
-            AttentionClassifierConfig(head="TC"), "embedding_std", EMBEDDING_STARTS, "start"
-        ),
+        with_sweep(classifier, "embedding_std", EMBEDDING_STARTS, "start"),
         GradientDescent(config.sentence_rate),
         config.sentence_steps,
-        (TopicWords(),),
-        record=AtSteps(_dense(config.sentence_steps)),
+        Recording((TopicWords(),), _dense(config.sentence_steps)),
         seeds=config.seeds,
         name="values_first Lu 2021",
     )
     documents = lab.train(
-        TopicDocuments(
-            config.topics,
-            config.words_per_topic,
-            config.topics_per_document,
-            shortest=64,
-            longest=64,
-            train_size=64,
-            test_size=1,
-        ),
+        TopicDocuments(*sizes, shortest=64, longest=64, train_size=64, test_size=1),
         with_sweep(OneLayerTransformerConfig(), "start_std", MATRIX_STARTS, "start"),
         GradientDescent(config.document_rate),
         config.document_steps,
-        (Displacements(),),
-        record=AtSteps(_dense(config.document_steps)),
+        Recording((Displacements(),), _dense(config.document_steps)),
         seeds=config.seeds,
-        batch_size=16,
-        stream=True,
-        loss=squared_error,
+        batches=Fresh(16),
         name="values_first Li 2023",
     )
-    words: float = Swept.over("words", (config.length, config.choice))  # pyright: ignore[reportAssignmentType] (stands for a float)
     copies = lab.train(
-        Copying(config.length, words, largest=config.choice),
+        with_sweep(copying, "words", (config.length, config.choice)),
         SequenceToSequenceConfig(config.hidden),
         Adam(config.copying_rate),
         config.copying_steps,
-        (TokenAccuracy(), AttentionPlaces(), LexicalKnowledge()),
-        record=Every(1),
+        Recording(probes, Every(1)),
         seeds=config.seeds,
-        batch_size=config.batch_size,
-        stream=True,
-        loss=token_entropy,
+        batches=Fresh(config.batch_size),
         name="values_first Snell 2021",
     )
     return {"lu": Arm.of(sentences), "li": Arm.of(documents), "snell": Arm.of(copies)}
 
 
-def _dense(steps: int) -> tuple[int, ...]:
-    """Dense at first, and evenly later."""
+def _dense(steps: int) -> AtSteps:
+    """Dense at first, then even, rounded to whole steps."""
     places = np.concatenate([np.geomspace(1, steps, 80), np.linspace(0, steps, 41)])
-    return tuple(sorted({round(place) for place in places}))
+    return AtSteps(tuple(sorted({round(place) for place in places})))
 
 
 # -- measures --------------------------------------------------------------------------------------
 
 
-def curves(record: Record, paper: str, by: str = "order") -> tuple[xr.DataArray, xr.DataArray]:
-    """What each paper calls values and attention, along training."""
-    trajectory = record.arm(paper).trajectory
+def curves(arms: Mapping[str, Arm], paper: str) -> tuple[xr.DataArray, xr.DataArray]:
+    """The paper's quantities for values and attention, along training; `snell_sizes` are the sizes
+    of beta and alpha instead of their orders.
+    """
+    trajectory = arms[paper.removesuffix("_sizes")].trajectory
     if paper == "lu":
         return trajectory["norm"].mean("word"), trajectory["score"].mean("word")
     if paper == "li":
-        ways = trajectory["displacement"]
-        attention = xr.ufuncs.sqrt(
-            (ways.sel(part=["keys", "queries"]) ** 2).sum("part", skipna=False)
-        )
-        return ways.sel(part="values", drop=True), attention
-    if by == "size":
+        moved = trajectory["displacement"]
+        squares = moved.sel(part=["keys", "queries"]) ** 2
+        attention = xr.ufuncs.sqrt(squares.sum("part", skipna=False))
+        return moved.sel(part="values", drop=True), attention
+    if paper == "snell_sizes":
         return trajectory["lexicon_right"], trajectory["attention_mass"].sel(offset=0, drop=True)
-    return trajectory["lexicon_agreement"], trajectory["attention_accuracy"].sel(
-        offset=READABLE
-    ).sum("offset")
+    accuracy = trajectory["attention_accuracy"].sel(offset=READABLE).sum("offset")
+    return trajectory["lexicon_agreement"], accuracy
 
 
-def ratio(record: Record, paper: str, by: str = "order") -> xr.DataArray:
+def ratio(arms: Mapping[str, Arm], paper: str) -> xr.DataArray:
     """Half-rise of values / half-rise of attention."""
-    values, attention = curves(record, paper, by)
+    values, attention = curves(arms, paper)
     return half_rise(values) / half_rise(attention)
 
 
-def _at_usual(paper: str, by: str = "order"):
-    def measure(record: Record) -> xr.DataArray:
-        chosen = {"words": record.config["choice"]} if paper == "snell" else {"start": USUAL}
-        return ratio(record, paper, by).sel(chosen, drop=True)
-
-    return measure
+def _usual(paper: str, config: Config) -> dict[str, float]:
+    """The members with the paper's own setting."""
+    return {"words": config.choice} if paper.startswith("snell") else {"start": USUAL}
 
 
-def _growth(record: Record) -> xr.DataArray:
-    """Ratio at the largest start / at the usual one."""
-    found = ratio(record, "li")
-    return found.sel(start=max(MATRIX_STARTS), drop=True) / found.sel(start=USUAL, drop=True)
+def _at_usual(paper: str, arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+    return ratio(arms, paper).sel(_usual(paper, config), drop=True)
 
 
-def _turned(record: Record) -> xr.DataArray:
-    return ratio(record, "lu").sel(start=max(EMBEDDING_STARTS), drop=True)
+def _growth(arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+    """Li: the ratio of half-rises at the largest initialisation / at the usual one."""
+    found = ratio(arms, "li")
+    return found.sel(start=LARGEST["li"], drop=True) / found.sel(start=USUAL, drop=True)
 
 
-def _without_signal(record: Record) -> xr.DataArray:
-    """On permutations: how far attention is at the step at which it has half risen where words
-    are informative.
-    """
-    _, attention = curves(record, "snell")
-    step = half_rise(attention.sel(words=record.config["choice"], drop=True))
-    there = (attention["step"] >= step).argmax("step")
-    far = at_place(attention - at_start(attention), there)
-    return far.sel(words=record.config["length"], drop=True) / far.sel(
-        words=record.config["choice"], drop=True
-    )
+def _at_largest(arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+    return ratio(arms, "lu").sel(start=LARGEST["lu"], drop=True)
+
+
+def _without_signal(arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+    """Rise of attention on permutations / on informative words, at the half-rise of the latter."""
+    _, attention = curves(arms, "snell")
+    step = half_rise(attention.sel(words=config.choice, drop=True))
+    place = (attention["step"] >= step).argmax("step")
+    rise = at_place(attention - at_start(attention), place)
+    return rise.sel(words=config.length, drop=True) / rise.sel(words=config.choice, drop=True)
+
+
+def _first(paper: str, quantity: str) -> Check:
+    """Values are first at the paper's own setting."""
+    where = {} if paper.startswith("snell") else {"start": USUAL}
+    arm = paper.removesuffix("_sizes")
+    return Check(quantity, partial(_at_usual, paper), Below(1.0), arm, where=where)
 
 
 CLAIMS = (
     Claim(
         "E-13",
-        "Values rise before attention, in the models of all three papers",
+        "Values rise before attention in the models of all three papers",
         "ours, across Lu 2021, Li 2023 and Snell 2021",
         (
-            Check(
-                "Lu: half-rise of the embedding norm / of the score",
-                _at_usual("lu"),
-                "<",
-                1.0,
-                ("lu",),
-                every_seed=True,
-                seeds=5,
-                where={"start": USUAL},
-            ),
-            Check(
-                "Li: half-rise of W_V / of W_K and W_Q",
-                _at_usual("li"),
-                "<",
-                1.0,
-                ("li",),
-                every_seed=True,
-                seeds=5,
-                where={"start": USUAL},
-            ),
-            Check(
-                "Snell: half-rise of A(right position, beta) / of attention accuracy",
-                _at_usual("snell"),
-                "<",
-                1.0,
-                ("snell",),
-                every_seed=True,
-                seeds=5,
-            ),
+            _first("lu", "Lu: half-rise of the embedding norm / of the score"),
+            _first("li", "Li: half-rise of W_V / of W_K and W_Q"),
+            _first("snell", "Snell: half-rise of A(right position, beta) / of attention accuracy"),
         ),
-        tolerance="an order, in all seeds, at the papers' own starts",
-        prediction=(
-            "Lu: at half of the score the norm is past half (SEN); Li: W_K's gradient contains W_Q"
-        ),
+        tolerance="an order, in all seeds, at the papers' own initialisations",
+        prediction="Lu: norm past half at half of the score (SEN); Li: W_K's gradient contains W_Q",
+        statistic=EverySeed(5),
     ),
     Claim(
         "E-13b",
-        "In Snell's model the probability beta, too, rises before attention does",
+        "In Snell's model the probability beta also rises before attention",
         "ours; Snell 2021, section 2.2",
-        (
-            Check(
-                "half-rise of beta at the right position / of attention there",
-                _at_usual("snell", "size"),
-                "<",
-                1.0,
-                ("snell",),
-                every_seed=True,
-                seeds=5,
-            ),
-        ),
+        _first("snell_sizes", "half-rise of beta at the right position / of attention there"),
         tolerance="an order, in all seeds",
+        statistic=EverySeed(5),
         expected="fails",
         reason=(
-            "Beta is first by order (which position is largest), not by size: beta near 1 asks for"
-            " a trained readout, and it is trained by what attention brings it."
+            "Beta is first by order (which position is largest), not by size: a beta near 1 needs a"
+            " trained readout, and the readout is trained on what attention selects."
         ),
     ),
     Claim(
         "E-13c",
-        "The larger the start, the smaller the lead of values: in Li's model it shrinks, in Lu's"
-        " the order turns",
+        "The lead of values decreases with the scale of the initialisation: it shrinks in Li's"
+        " model, and in Lu's model the order reverses",
         "ours; Li 2023 ('sensitive to hyper-parameters')",
         (
             Check(
-                f"Li: ratio of half-rises at start {max(MATRIX_STARTS):g} / at {USUAL:g}",
+                f"Li: ratio of half-rises at start {LARGEST['li']:g} / at {USUAL:g}",
                 _growth,
-                ">",
-                1.0,
-                ("li",),
-                every_seed=True,
-                seeds=5,
-                where={"start": [USUAL, max(MATRIX_STARTS)]},
+                Above(1.0),
+                "li",
+                where={"start": [USUAL, LARGEST["li"]]},
             ),
             Check(
-                f"Lu: ratio of half-rises at start {max(EMBEDDING_STARTS):g}",
-                _turned,
-                ">",
-                1.0,
-                ("lu",),
-                every_seed=True,
-                seeds=5,
-                where={"start": max(EMBEDDING_STARTS)},
+                f"Lu: ratio of half-rises at start {LARGEST['lu']:g}",
+                _at_largest,
+                Above(1.0),
+                "lu",
+                where={"start": LARGEST["lu"]},
             ),
         ),
         tolerance="orders, in all seeds",
-        prediction="Li: W_K's gradient is of the order of W_Q; Lu: theorem 1 wants a small start",
+        prediction="Li: W_K's gradient is of the order of W_Q; Lu: theorem 1 needs a small start",
+        statistic=EverySeed(5),
     ),
     Claim(
         "E-13d",
-        "Where values have no signal of their own, attention sets out later: permutations (Snell)",
+        "If values have no signal of their own, attention rises later: permutations (Snell)",
         "ours; Snell 2021, section 3.3",
-        (
-            Check(
-                "rise of attention accuracy on permutations / on words of a larger set, when the"
-                " latter is half-way",
-                _without_signal,
-                "<",
-                0.5,
-                ("snell",),
-            ),
+        Check(
+            "rise of attention accuracy on permutations / on words of a larger set, at half-rise of"
+            " the latter",
+            _without_signal,
+            Below(0.5),
+            "snell",
         ),
         tolerance="half as far",
         prediction="0",
@@ -338,53 +272,44 @@ CLAIMS = (
 # -- figures ---------------------------------------------------------------------------------------
 
 
-def figures(record: Record) -> Sequence[Figure]:
-    if record.sweeps:
-        return ()
-    return (_rises(record), _by_start(record))
+def figures(arms: Mapping[str, Arm], config: Config) -> Sequence[Figure]:
+    return _rises(arms, config), _by_start(arms)
 
 
-def _rises(record: Record) -> Figure:
+def _rises(arms: Mapping[str, Arm], config: Config) -> Figure:
     panels = []
     for paper, title in PAPERS.items():
         lines = []
-        for label, curve in zip(("values", "attention"), curves(record, paper), strict=True):
-            chosen = curve.sel(
-                {"words": record.config["choice"]} if paper == "snell" else {"start": USUAL}
-            )
-            way = chosen - at_start(chosen)
-            share = (way / at_place(way, -1)).sel(step=slice(1, None))
-            lines.append(over_seeds(label, share["step"], share.transpose("seed", "step")))
-        ends = np.asarray([1.0, float(record.arm(paper).trajectory["step"].max())])
-        lines.append(Line("half-way", ends, np.full(2, 0.5), role="reference"))
-        panels.append(Panel(title, "step", "share of the way", tuple(lines), "log"))
+        for label, curve in zip(("values", "attention"), curves(arms, paper), strict=True):
+            chosen = curve.sel(_usual(paper, config))
+            rise = chosen - at_start(chosen)
+            share = (rise / at_place(rise, -1)).sel(step=slice(1, None))
+            lines.append(over_seeds(label, share["step"], share))
+        ends = np.asarray([1.0, float(arms[paper].trajectory["step"].max())])
+        lines.append(Line("half", ends, np.full(2, 0.5), role="reference"))
+        panels.append(Panel(title, "step", "share of the total rise", tuple(lines), "log"))
     caption = (
-        "How far values and attention have gone of their way, mean over runs with the range, at the"
-        " papers' own starts."
+        "Rise of values and attention as a share of their total rise, mean over seeds with the"
+        " range, at the papers' own initialisations."
     )
     return Figure("values_first_rises", "Values first, attention second", caption, tuple(panels))
 
 
-def _by_start(record: Record) -> Figure:
+def _by_start(arms: Mapping[str, Arm]) -> Figure:
     lines = []
     for paper, label in (("lu", "Lu 2021: embeddings"), ("li", "Li 2023: W_K, W_Q, W_V")):
-        found = ratio(record, paper)
-        lines.append(over_seeds(label, found["start"], found.transpose("seed", "start")))
-    starts = np.asarray([min(MATRIX_STARTS), max(EMBEDDING_STARTS)])
+        found = ratio(arms, paper)
+        lines.append(over_seeds(label, found["start"], found))
+    starts = np.asarray([min(MATRIX_STARTS), LARGEST["lu"]])
     lines.append(Line("values and attention together", starts, np.ones(2), role="reference"))
-    panel = Panel(
-        "against the start",
-        "standard deviation at the start",
-        "half-rise of values / of attention",
-        tuple(lines),
-        "log",
-        "log",
-    )
+    labels = ("initial standard deviation", "half-rise of values / of attention")
+    panel = Panel("against the initialisation", *labels, tuple(lines), "log", "log")
     caption = (
-        "Half-rise of values over that of attention against the scale of the start, mean over runs"
-        " with the range. Below the line, values are first."
+        "Half-rise of values over that of attention against the scale of the initialisation, mean"
+        " over seeds with the range. Below the line, values are first."
     )
-    return Figure("values_first_starts", "The order depends on the start", caption, (panel,))
+    title = "The order depends on the initialisation"
+    return Figure("values_first_starts", title, caption, (panel,))
 
 
 DIVERGENCES = (
@@ -392,8 +317,8 @@ DIVERGENCES = (
         "measure",
         "each paper has its own",
         "each code has its own",
-        "half-rise: half of the way from first to last value",
-        "one number for three papers",
+        "half-rise: half of the distance from first to last value",
+        "one measure for three papers",
     ),
     Divergence(
         "Snell's quantities",
@@ -405,30 +330,28 @@ DIVERGENCES = (
     ),
 )
 
+QUICK = Config(
+    sentences=400,
+    dictionary_size=1000,
+    sentence_rate=0.25,
+    sentence_steps=2000,
+    topics=5,
+    words_per_topic=5,
+    topics_per_document=2,
+    document_rate=8.0,
+    document_steps=1500,
+    length=10,
+    choice=15,
+    hidden=32,
+    batch_size=32,
+    copying_rate=0.005,
+    copying_steps=60,
+)
 STUDY = Study(
     name="values_first",
     title="Values first, attention second, in three papers' models",
     paper="Lu 2021, Li 2023 and Snell 2021",
-    presets={
-        "quick": Config(
-            sentences=400,
-            dictionary_size=1000,
-            sentence_rate=0.25,
-            sentence_steps=2000,
-            topics=5,
-            words_per_topic=5,
-            topics_per_document=2,
-            document_rate=8.0,
-            document_steps=1500,
-            length=10,
-            choice=15,
-            hidden=32,
-            batch_size=32,
-            copying_rate=0.005,
-            copying_steps=60,
-        ),
-        "paper": Config(),
-    },
+    presets={"quick": QUICK, "paper": Config()},
     experiment=experiment,
     claims=CLAIMS,
     figures=figures,

@@ -1,15 +1,17 @@
-"""Sentences that are positive if they hold a keyword (Snell, Zhong, Klein & Steinhardt 2021,
+"""Sentences that are positive if they contain a keyword (Snell, Zhong, Klein & Steinhardt 2021,
 section 6.1).
 
-Half of the sentences are positive and hold the keyword, word 0, exactly once, anywhere; all other
-places hold words other than it, drawn with replacement. Example, with 4 words a sentence:
+Half of the sentences are positive and contain the keyword, word 0, exactly once, at a random
+position; all other positions hold other words, drawn with replacement. Example, 4 words per
+sentence:
 
     [7, 0, 3, 7] -> positive        [5, 2, 9, 2] -> negative
 
-This is what rejection sampling of uniform sentences gives, without the rejections.
+The distribution is that of rejection sampling from uniform sentences, without the rejections.
 """
 
 import dataclasses
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -26,19 +28,21 @@ class KeywordSentences(AbstractTask):
     """Balanced sentences with and without the keyword."""
 
     length: int = 40
-    """Words of a sentence."""
+    """Words per sentence."""
     words: int = 40
-    """Words to choose from, the keyword among them."""
+    """Words in the vocabulary, including the keyword."""
     train_size: int = 1
-    """Sentences in the training set; training on fresh ones (`stream`) uses it to measure the
-    loss only.
-    """
+    """Sentences in the training set; with fresh batches it only serves to measure the loss."""
     test_size: int = 400
     """Sentences in the test set."""
 
     def __post_init__(self):
         require_count(self, "length", "train_size", "test_size")
         require_count(self, "words", least=2)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(length=5, words=4, train_size=16, test_size=5)
 
     @property
     def vocabulary_size(self) -> int:

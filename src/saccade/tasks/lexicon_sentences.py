@@ -1,16 +1,16 @@
-"""A made-up translation corpus: Zipf words, a one-to-one lexicon, local reordering.
+"""A synthetic translation corpus: Zipf words, a one-to-one lexicon, local reordering.
 
-It stands in for the corpora of Snell, Zhong, Klein & Steinhardt 2021 (Multi30k and the like).
-Source words are drawn with chances that fall like 1 / rank; each has one translation; target words
-stand fewer than `window` places from their source word. Example, window 2, with the translation of
-a written a':
+It stands in for the corpora of Snell, Zhong, Klein & Steinhardt 2021, such as Multi30k. Source
+words have probabilities proportional to 1 / rank; each has one translation; a target word stands
+fewer than `window` positions from its source word. Example, window 2, a' translates a:
 
     [the, dog, sees, a, cat, END] -> [the', dog', a', sees', cat', END]
 
-Sentences have several lengths: they are padded with END and masked.
+Sentences differ in length: they are padded with END and masked.
 """
 
 import dataclasses
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -26,17 +26,15 @@ class LexiconSentences(AbstractTask):
     """Zipf sentences and their word-by-word translations, locally reordered."""
 
     words: int = 200
-    """Words of each language."""
+    """Words per language."""
     shortest: int = 6
-    """Words of the shortest sentence."""
+    """Words in the shortest sentence."""
     longest: int = 14
-    """Words of the longest sentence."""
+    """Words in the longest sentence."""
     exponent: float = 1.0
     """Exponent of Zipf's law."""
     window: float = 3.0
-    """Reordering: words trade places with others fewer than this many places away; 1 keeps the
-    order.
-    """
+    """Reordering: words swap with words fewer than this many positions away; 1 keeps the order."""
     lexicon: int = 0
     """Number of the lexicon."""
     train_size: int = 2000
@@ -49,16 +47,21 @@ class LexiconSentences(AbstractTask):
         require_count(self, "shortest", "train_size", "test_size")
         require_count(self, "longest", least=self.shortest)
         require_count(self, "lexicon", least=0)
-        require(
-            self, "exponent", "a finite number, at least 0", lambda value: 0 <= value < float("inf")
-        )
-        require(
-            self, "window", "a finite number, at least 1", lambda value: 1 <= value < float("inf")
-        )
+        for field, least in (("exponent", 0), ("window", 1)):
+            require(
+                self,
+                field,
+                f"a finite number, at least {least}",
+                lambda value, least=least: least <= value < float("inf"),
+            )
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(words=4, shortest=2, longest=5, train_size=16, test_size=5)
 
     @property
     def vocabulary_size(self) -> int:
-        """Ids: the end, the start, the source words and the target words."""
+        """Ids: END, START, the source words and the target words."""
         return FIRST_WORD + 2 * self.words
 
     @property
@@ -68,7 +71,7 @@ class LexiconSentences(AbstractTask):
 
     @property
     def frequencies(self) -> Float[jax.Array, " word"]:
-        """Chance of every source word."""
+        """Probability of every source word."""
         weight = jnp.arange(1, self.words + 1) ** -jnp.asarray(self.exponent, float)
         return weight / weight.sum()
 
@@ -80,20 +83,13 @@ class LexiconSentences(AbstractTask):
             word_key, jnp.log(self.frequencies), shape=(size, self.longest + 1)
         )
         there = places < length
-        # A word at place l wants to stand at l + a lot in [0, window): the order of these wishes is
-        # the target's.
-        wish = places + self.window * jax.random.uniform(order_key, chosen.shape)
-        aligned = jnp.argsort(
-            jnp.where(there, wish, 2.0 * self.longest + self.window + places), axis=1
-        )
+        # Target words are sorted by their source position plus a uniform number in [0, window).
+        rank = places + self.window * jax.random.uniform(order_key, chosen.shape)
+        behind = 2.0 * self.longest + self.window + places
+        aligned = jnp.argsort(jnp.where(there, rank, behind), axis=1)
         source = jnp.where(there, FIRST_WORD + chosen, END)
         translated = jnp.where(there, jnp.asarray(self.translations)[chosen], END)
-        mask = places <= length
         target = jnp.take_along_axis(translated, aligned, axis=1)
-        return SentencePairs(
-            source.astype(jnp.int32),
-            target.astype(jnp.int32),
-            aligned.astype(jnp.int32),
-            mask,
-            mask,
-        )
+        mask = places <= length
+        ids = (array.astype(jnp.int32) for array in (source, target, aligned))
+        return SentencePairs(*ids, source_mask=mask, target_mask=mask)

@@ -1,28 +1,30 @@
 """Infinitely long documents about topics: exact expectations instead of samples (Li, Li & Risteski
 2023, N -> infinity).
 
-A document without end is its word frequencies, and those follow from its set S of topics. Two views
-of the same population, both exact for any number of topics:
+The word frequencies of a long document follow from its set S of topics. Two views of this
+population, both exact for any number of topics:
 
-`LongDocuments`, for attention that does not look (uniform). A model's output is then affine in the
-frequencies, so a squared loss needs their second moments only. They are those of T + 1 rows: the
-mean document, and for every topic s the deviation sqrt(tau (T - tau) / (T (T - 1))) (e_s - 1/T).
-With 2 topics of 2 words, tau = 1, and nothing masked:
+`LongDocuments`, for uniform attention. A model's output is then affine in the frequencies, so a
+squared loss needs only their second moments. T + 1 rows have these moments: the mean document and,
+for every topic s, the deviation sqrt(tau (T - tau) / (T (T - 1))) (e_s - 1/T). With 2 topics of 2
+words, tau = 1 and no masking:
 
-    [0, .25, .25, .25, .25]  mean        [0, .18, .18, -.18, -.18]  topic 0        [0, -.18, -.18,
-    .18, .18]  topic 1
+    [0,  .25,  .25,  .25,  .25]  mean
+    [0,  .18,  .18, -.18, -.18]  topic 0
+    [0, -.18, -.18,  .18,  .18]  topic 1
 
-`LongDocumentQueries`, for attention that looks at the word of the query: the four kinds of queries
-(shown as it is; replaced by a word of S; replaced by another; hidden), with their probabilities,
-and for each the words of the document in five classes: the query's own word, the others of its
-topic, those of other topics of S, those of no topic of S, hidden words.
+`LongDocumentQueries`, for attention that depends on the query's word: the four kinds of queries
+(unchanged; replaced by a word of S; replaced by another word; hidden) with their probabilities, and
+for each the words of the document in five classes: the query's own word, other words of its topic,
+words of other topics of S, words of topics outside S, hidden words.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from saccade.core.errors import ConfigError
@@ -35,11 +37,11 @@ class Moments(AbstractBatch):
     """Rows whose sum of squares is an expectation over documents."""
 
     shown: Float[Array, "*member row id"]
-    """Frequencies of what is shown."""
+    """Frequencies of the shown ids."""
     target: Float[Array, "*member row id"]
-    """Frequencies of what was there."""
+    """Frequencies of the true ids."""
     constant: Float[Array, "*member row"]
-    """What the number 1 becomes in that row: a bias is multiplied by it."""
+    """The row of the constant 1, which multiplies a bias."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,24 +53,21 @@ class LongDocuments(AbstractTask):
     words_per_topic: int = 10
     """Words of each topic (v)."""
     topics_per_document: float = 4.0
-    """Distinct topics of a document (tau)."""
-    masking: Masking = Masking()  # noqa: RUF009 (frozen)
-    """How words are hidden."""
+    """Distinct topics per document (tau)."""
+    masking: Masking = Masking()
+    """How words are masked."""
     selected_hidden: bool = False
-    """Selected positions cannot be attended to (the authors' code): what is seen are words that
-    are right.
-    """
+    """Selected positions cannot be attended to (the authors' code): all seen words are correct."""
 
     def __post_init__(self):
         require_count(self, "topics", least=2)
         require_count(self, "words_per_topic")
-        topics = self.topics
-        require(
-            self,
-            "topics_per_document",
-            f"from 1 to the {topics} topics",
-            lambda value: 1 <= value <= topics,
-        )
+        allowed = f"from 1 to the {self.topics} topics"
+        require(self, "topics_per_document", allowed, lambda value: 1 <= value <= self.topics)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(3, 2, 2.0)
 
     @property
     def train_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -81,7 +80,7 @@ class LongDocuments(AbstractTask):
 
     @property
     def finite(self) -> TopicDocuments:
-        """Documents of this kind with an end; ids and topics are theirs."""
+        """Documents of finite length with the same ids and topics."""
         return TopicDocuments(self.topics, self.words_per_topic, topics_per_document=1)
 
     @property
@@ -93,7 +92,7 @@ class LongDocuments(AbstractTask):
         return self.finite.hidden_id
 
     @property
-    def topic_of_id(self) -> Any:
+    def topic_of_id(self) -> np.ndarray:
         return self.finite.topic_of_id
 
     @property
@@ -104,14 +103,14 @@ class LongDocuments(AbstractTask):
         del key, size
         topics, per_document = self.topics, self.topics_per_document
         spread = jnp.sqrt(per_document * (topics - per_document) / (topics * (topics - 1)))
-        in_document = jnp.concatenate(
-            [jnp.full((1, topics), per_document / topics), spread * (jnp.eye(topics) - 1 / topics)],
-            axis=0,
-        )  # row topic
+        mean, deviations = (
+            jnp.full((1, topics), per_document / topics),
+            jnp.eye(topics) - 1 / topics,
+        )
+        in_document = jnp.concatenate([mean, spread * deviations], axis=0)  # row topic
         constant = jnp.zeros(topics + 1).at[0].set(1)
-        words = jnp.repeat(in_document, self.words_per_topic, axis=1) / (
-            self.words_per_topic * per_document
-        )  # row word
+        words = jnp.repeat(in_document, self.words_per_topic, axis=1)  # row word
+        words = words / (self.words_per_topic * per_document)
         shares = self.shares
         seen = shares.right * words + shares.random * constant[:, None] / words.shape[1]
         nothing = jnp.zeros((topics + 1, 1))
@@ -123,37 +122,34 @@ class LongDocuments(AbstractTask):
 
 
 class Queries(AbstractBatch):
-    """Kinds of queries in long documents, and what stands around them."""
+    """Kinds of queries in long documents, and the words around them."""
 
     probability: Float[Array, "*member kind"]
-    """Of this kind among the selected positions."""
+    """Probability of this kind among the selected positions."""
     count: Float[Array, "*member kind class"]
-    """Words in each class (own word, same topic, other topics of the document, other topics,
-    hidden).
-    """
+    """Words in each class (own word, own topic, other topics of the document, other topics,
+    hidden)."""
     frequency: Float[Array, "*member kind class"]
-    """How often each single word of the class is shown."""
+    """Frequency of each single word of the class."""
     target: Float[Array, "*member kind class"]
-    """Probability that each single word of the class is the right one."""
+    """Probability that each single word of the class is the correct one."""
     looks: Float[Array, "*member kind"]
-    """1 if the query shows a word, 0 if it is hidden: its attention is then uniform."""
+    """1 if the query shows a word, 0 if it is hidden; hidden queries attend uniformly."""
     words_per_topic: Float[Array, "*member kind"]
 
 
 @dataclasses.dataclass(frozen=True)
 class LongDocumentQueries(AbstractTask):
-    """The kinds of queries of long documents. All sizes are floats, so that a grid of them is
-    one sweep.
-    """
+    """The kinds of queries of long documents. All sizes are floats, so that they can be swept."""
 
     topics: float = 10.0
     """Topics (T)."""
     words_per_topic: float = 10.0
     """Words of each topic (v)."""
     topics_per_document: float = 4.0
-    """Distinct topics of a document (tau)."""
-    masking: Masking = Masking()  # noqa: RUF009 (frozen)
-    """How words are hidden."""
+    """Distinct topics per document (tau)."""
+    masking: Masking = Masking()
+    """How words are masked."""
     train_size: int = 4
     """Kinds of queries."""
     test_size: int = 4
@@ -161,21 +157,22 @@ class LongDocumentQueries(AbstractTask):
 
     def __post_init__(self):
         require(self, "topics", "at least 2", lambda value: value >= 2)
-        require(self, "words_per_topic", "at least 1", lambda value: value >= 1)
-        require(self, "topics_per_document", "at least 1", lambda value: value >= 1)
-        sizes = [
-            value.values if isinstance(value, Swept) else (value,)
-            for value in (self.topics_per_document, self.topics)
-        ]
-        if not any(isinstance(size, jax.Array) for values in sizes for size in values) and max(
-            sizes[0]
-        ) > min(sizes[1]):
-            most, least = max(sizes[0]), min(sizes[1])
+        for field in ("words_per_topic", "topics_per_document"):
+            require(self, field, "at least 1", lambda value: value >= 1)
+        most, least = (
+            choose(value.values) if isinstance(value, Swept) else value
+            for value, choose in ((self.topics_per_document, max), (self.topics, min))
+        )
+        if not any(isinstance(size, jax.Array) for size in (most, least)) and most > least:
             raise ConfigError(
                 f"topics_per_document: got {most:g}, allowed: at most the {least:g} topics"
             )
         for field in ("train_size", "test_size"):
             require(self, field, "4, the kinds of queries", lambda value: value == 4)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(3.0, 2.0, 2.0)
 
     @property
     def shares(self) -> Shares:
@@ -188,42 +185,38 @@ class LongDocumentQueries(AbstractTask):
         there = 1 / (words * present)
         inside = shares.right * there + shares.random / (topics * words)
         outside = shares.random / (topics * words)
-
-        def rows(*kinds: tuple[Any, ...]) -> Float[Array, "kind class"]:
-            return jnp.stack(
-                [
-                    jnp.stack([jnp.asarray(number, jnp.zeros(()).dtype) for number in kind])
-                    for kind in kinds
-                ]
-            )
-
+        probability = (
+            masking.kept,
+            masking.replaced * present / topics,
+            masking.replaced * (1 - present / topics),
+            1 - masking.kept - masking.replaced,
+        )
         return Queries(
-            probability=rows(
-                (
-                    masking.kept,
-                    masking.replaced * present / topics,
-                    masking.replaced * (1 - present / topics),
-                    1 - masking.kept - masking.replaced,
-                )
-            )[0],
-            count=rows(
+            probability=_rows(probability)[0],
+            count=_rows(
                 (1, words - 1, words * (present - 1), words * (topics - present), 1),
                 (1, words - 1, words * (present - 1), words * (topics - present), 1),
                 (1, words - 1, words * present, words * (topics - present - 1), 1),
                 (0, 0, words * present, words * (topics - present), 1),
             ),
-            frequency=rows(
+            frequency=_rows(
                 (inside, inside, inside, outside, shares.hidden),
                 (inside, inside, inside, outside, shares.hidden),
                 (outside, outside, inside, outside, shares.hidden),
                 (0, 0, inside, outside, shares.hidden),
             ),
-            target=rows(
+            target=_rows(
                 (1, 0, 0, 0, 0),
                 (there, there, there, 0, 0),
                 (0, 0, there, 0, 0),
                 (0, 0, there, 0, 0),
             ),
-            looks=rows((1, 1, 1, 0))[0],
-            words_per_topic=rows((words,) * 4)[0],
+            looks=_rows((1, 1, 1, 0))[0],
+            words_per_topic=_rows((words,) * 4)[0],
         )
+
+
+def _rows(*kinds: tuple[Any, ...]) -> Float[Array, "kind class"]:
+    """Numbers, some of them traced, as an array."""
+    dtype = jnp.zeros(()).dtype
+    return jnp.stack([jnp.stack([jnp.asarray(number, dtype) for number in kind]) for kind in kinds])

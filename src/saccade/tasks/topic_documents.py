@@ -1,20 +1,20 @@
-"""Documents about a few topics, with words hidden for a model to guess (Li, Li & Risteski 2023).
+"""Documents about a few topics, with masked words for a model to predict (Li, Li & Risteski 2023).
 
-There are T topics of v words each, and no word has two topics. A document is about tau distinct
-topics (the paper's theory), or mixes all topics by a draw from a Dirichlet distribution (the
-authors' code); each of its words comes from one of its topics. A selected word is shown as it is,
-replaced by a random word, or hidden. Example, with 2 topics of 3 words ({1, 2, 3} and {4, 5, 6}),
-one of them in the document, and 0 for a hidden word:
+There are T topics of v words each; no word belongs to two topics. A document is about tau distinct
+topics (the paper's theory), or mixes all topics with shares drawn from a Dirichlet distribution
+(the authors' code). Each word is drawn from one of the document's topics. A selected word is shown
+unchanged, replaced by a random word, or hidden. Example with 2 topics of 3 words ({1, 2, 3} and
+{4, 5, 6}), one topic per document, and 0 for a hidden word:
 
-    [2, 0, 3, 5, 1]  is shown of  [2, 1, 3, 3, 1]; the second and the fourth word are selected
+    [2, 0, 3, 5, 1]  shown for  [2, 1, 3, 3, 1]; the second and the fourth word are selected
 
-Ids: hidden words are 0 and words 1 to T v. With `markers` the ids are those of the authors' code
+Ids: 0 is the hidden word, 1 to T v are words. With `markers` the ids are those of the authors' code
 (padding 0, hidden 1, start 2, end 3, words 4 to T v + 3), and every document begins with a start
-and ends with an end.
+marker and ends with an end marker.
 """
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, Self, get_args
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from saccade.core.errors import ConfigError
-from saccade.core.interfaces import AbstractBatch, AbstractTask
+from saccade.core.interfaces import AbstractBatch, AbstractTask, HasVocabulary
 from saccade.core.sweep import Swept, require, require_count, require_positive
 
 Topics = Literal["distinct", "dirichlet"]
@@ -33,30 +33,26 @@ NO_TOPIC = -1
 
 @dataclasses.dataclass(frozen=True)
 class Shares:
-    """Of what a long document shows: words that are right, words drawn at random, hidden words.
-    They add up to 1.
-    """
+    """Shares of a long document: correct words, random words and hidden words. They sum to 1."""
 
     right: Any
-    """a of the theory."""
+    """Correct words (a of the theory)."""
     random: Any
-    """rho of the theory."""
+    """Random words (rho)."""
     hidden: Any
-    """m of the theory."""
+    """Hidden words (m)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Masking:
-    """How words are hidden. The defaults are BERT's, and those of the paper."""
+    """How words are masked. The defaults are those of BERT and of the paper."""
 
     selected: float = 0.15
-    """Probability that a word is selected to be guessed (p_m)."""
+    """Probability that a word is selected for prediction (p_m)."""
     kept: float = 0.1
-    """Probability that a selected word is shown as it is (p_c)."""
+    """Probability that a selected word is shown unchanged (p_c)."""
     replaced: float = 0.1
-    """Probability that a selected word is replaced by a random word (p_r); otherwise it is
-    hidden.
-    """
+    """Probability that a selected word is replaced by a random word (p_r); else it is hidden."""
 
     def __post_init__(self):
         require(self, "selected", "above 0 and at most 1", lambda value: 0 < value <= 1)
@@ -66,66 +62,91 @@ class Masking:
             max(value.values) if isinstance(value, Swept) else value
             for value in (self.kept, self.replaced)
         )
-        if (
-            not any(isinstance(value, jax.Array) for value in (kept, replaced))
-            and kept + replaced > 1 + 1e-12
-        ):
+        traced = any(isinstance(value, jax.Array) for value in (kept, replaced))
+        if not traced and kept + replaced > 1 + 1e-12:
             raise ConfigError(
                 f"kept + replaced: got {kept:g} + {replaced:g}, allowed: at most 1 together"
             )
 
     @property
     def shares(self) -> Shares:
-        """What a model sees that attends to every position."""
+        """The shares if every position can be attended to."""
         random = self.selected * self.replaced
         hidden = self.selected * (1 - self.kept - self.replaced)
         return Shares(1 - (1 - self.kept) * self.selected, random, hidden)
 
     @property
     def shares_unselected(self) -> Shares:
-        """What a model sees to which selected positions are invisible."""
+        """The shares if selected positions cannot be attended to."""
         return Shares(1.0, 0.0, 0.0)
 
 
+class HasTopics(Protocol):
+    """A task of documents about topics: its sizes and its masking."""
+
+    @property
+    def topics(self) -> float: ...
+
+    @property
+    def words_per_topic(self) -> float: ...
+
+    @property
+    def topics_per_document(self) -> float: ...
+
+    @property
+    def masking(self) -> Masking: ...
+
+    @property
+    def shares(self) -> Shares: ...
+
+
+class HasTopicIds(HasTopics, HasVocabulary, Protocol):
+    """A task of documents about topics whose ids are known."""
+
+    @property
+    def hidden_id(self) -> int: ...
+
+    @property
+    def topic_of_id(self) -> np.ndarray: ...
+
+
 class Documents(AbstractBatch):
-    """Masked documents: what is shown, what was there, and what is to be guessed."""
+    """Masked documents."""
 
     words: Int[Array, "*member document position"]
-    """Shown ids."""
+    """Ids that are shown."""
     labels: Int[Array, "*member document position"]
     """True ids."""
     selected: Bool[Array, "*member document position"]
-    """True where the word is to be guessed."""
+    """True where the word is to be predicted."""
     mask: Bool[Array, "*member document position"] | None = None
     """True where there is a word; None if every document is full."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TopicDocuments(AbstractTask):
-    """Bags of words with topics, masked."""
+    """Masked bags of words with topics."""
 
     topics: int = 10
     """Topics (T)."""
     words_per_topic: int = 10
     """Words of each topic (v)."""
     topics_per_document: int = 4
-    """Distinct topics of a document (tau), unless topics are mixed by Dirichlet."""
+    """Distinct topics per document (tau); not used by Dirichlet mixtures."""
     mixture: Topics = "distinct"
-    """distinct: tau topics with equal shares; dirichlet: all topics, with shares from a
-    Dirichlet distribution.
-    """
+    """distinct: tau topics with equal shares; dirichlet: all topics with Dirichlet shares."""
     concentration: float = 0.1
     """Parameter of the Dirichlet distribution."""
     shortest: int = 128
     """Words of the shortest document."""
     longest: int = 128
-    """Words of the longest document; lengths between are equally likely."""
+    """Words of the longest document; lengths are uniform in between."""
     masking: Masking = Masking()
-    """How words are hidden."""
+    """How words are masked."""
     markers: bool = False
-    """Begin and end every document with a marker, and number words as the authors' code does."""
+    """Add start and end markers, and number the words as the authors' code does."""
     replacements: Replacements = "words"
-    """What replaces a word: any word, or any id, markers included (the authors' code)."""
+    """Replacements are drawn from all words, or from all ids (the authors' code)."""
     train_size: int = 256
     """Documents in the training set."""
     test_size: int = 64
@@ -133,19 +154,10 @@ class TopicDocuments(AbstractTask):
 
     def __post_init__(self):
         require_count(self, "topics", least=2)
-        require_count(
-            self,
-            "words_per_topic",
-            "topics_per_document",
-            "shortest",
-            "longest",
-            "train_size",
-            "test_size",
-        )
-        require(
-            self, "mixture", "distinct, dirichlet", lambda value: value in ("distinct", "dirichlet")
-        )
-        require(self, "replacements", "words, all", lambda value: value in ("words", "all"))
+        require_count(self, "words_per_topic", "topics_per_document", "shortest", "longest")
+        require_count(self, "train_size", "test_size")
+        for field, allowed in (("mixture", Topics), ("replacements", Replacements)):
+            require(self, field, ", ".join(get_args(allowed)), get_args(allowed).__contains__)
         require_positive(self, "concentration")
         if self.mixture == "distinct" and self.topics_per_document > self.topics:
             raise ConfigError(
@@ -157,15 +169,15 @@ class TopicDocuments(AbstractTask):
                 f"longest: got {self.longest}, allowed: at least the shortest, {self.shortest}"
             )
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(3, 2, 2, shortest=3, longest=7, train_size=16, test_size=5)
+
     # -- ids ---------------------------------------------------------------------------------------
 
     @property
-    def words_in_all(self) -> int:
-        return self.topics * self.words_per_topic
-
-    @property
     def hidden_id(self) -> int:
-        """The id that stands for a hidden word."""
+        """The id that is shown for a hidden word."""
         return 1 if self.markers else 0
 
     @property
@@ -175,24 +187,28 @@ class TopicDocuments(AbstractTask):
 
     @property
     def vocabulary_size(self) -> int:
-        return self.first_word + self.words_in_all
+        return self.first_word + self.topics * self.words_per_topic
 
     @property
     def topic_of_id(self) -> np.ndarray:
-        """Topic of every id; -1 for ids that are no words."""
+        """Topic of every id; -1 for ids that are not words."""
         word = np.arange(self.vocabulary_size) - self.first_word
         return np.where(word >= 0, word // self.words_per_topic, NO_TOPIC)
 
     @property
     def positions(self) -> int:
-        """Positions of a document, padding and markers included."""
+        """Positions per document, padding and markers included."""
         return self.longest + 2 * self.markers
 
-    # -- drawing -----------------------------------------------------------------------------------
+    @property
+    def shares(self) -> Shares:
+        return self.masking.shares
+
+    # -- sampling ----------------------------------------------------------------------------------
 
     def sample(self, key: PRNGKeyArray, size: int) -> Documents:
         topic_key, length_key, position_key = jax.random.split(key, 3)
-        # All that is drawn a position, at once: one draw compiles and runs faster than four.
+        # One draw for all positions compiles and runs faster than four.
         word_draw, topic_draw, fate, other_word = jax.random.uniform(
             position_key, (4, size, self.positions)
         )
@@ -221,7 +237,7 @@ class TopicDocuments(AbstractTask):
             fate < kept + chosen.selected * chosen.replaced, replacement, self.hidden_id
         )
         shown = jnp.where(fate < kept, labels, shown)
-        # Markers and padding are never guessed.
+        # Markers and padding are never predicted.
         selected = (fate < chosen.selected) & (labels >= self.first_word)
         labels = labels.astype(jnp.int32)
         return Documents(
@@ -234,79 +250,19 @@ class TopicDocuments(AbstractTask):
         topic_draw: Float[Array, "document position"],
         word_draw: Float[Array, "document position"],
     ) -> tuple[Int[Array, "document position"], Int[Array, "document position"]]:
-        """The topic of every position, and which of its words."""
-        size = topic_draw.shape[0]
+        """The topic of every position, and the index of its word within the topic."""
+        size, word = topic_draw.shape[0], _whole(word_draw, self.words_per_topic)
         if self.mixture == "dirichlet":
-            shares = jax.random.dirichlet(
-                key, jnp.full(self.topics, 1.0) * self.concentration, (size,)
-            )
+            concentration = jnp.full(self.topics, 1.0) * self.concentration
+            shares = jax.random.dirichlet(key, concentration, (size,))
             below = jnp.cumsum(shares, axis=1)[:, None, :-1]
-            return jnp.sum(topic_draw[:, :, None] > below, axis=-1), _whole(
-                word_draw, self.words_per_topic
-            )
-        order = jnp.argsort(jax.random.uniform(key, (size, self.topics)), axis=1)[
-            :, None, : self.topics_per_document
-        ]
-        place = _whole(topic_draw, self.topics_per_document)[:, :, None] == jnp.arange(
-            self.topics_per_document
-        )
-        return jnp.sum(jnp.where(place, order, 0), axis=-1), _whole(word_draw, self.words_per_topic)
+            return jnp.sum(topic_draw[:, :, None] > below, axis=-1), word
+        chosen = self.topics_per_document
+        order = jnp.argsort(jax.random.uniform(key, (size, self.topics)), axis=1)
+        place = _whole(topic_draw, chosen)[:, :, None] == jnp.arange(chosen)
+        return jnp.sum(jnp.where(place, order[:, None, :chosen], 0), axis=-1), word
 
 
 def _whole(draw: Float[Array, "document position"], below: int) -> Int[Array, "document position"]:
-    """Whole numbers from 0, equally likely to one part in 2^23 / below, of uniform draws."""
+    """Integers from 0 to `below` - 1, uniform up to one part in 2^23 / below."""
     return jnp.floor(draw * below).astype(jnp.int32)
-
-
-@dataclasses.dataclass(frozen=True)
-class TopicDocumentSettings:
-    """The settings that studies of topic documents have in common."""
-
-    seeds: int = 5
-    """Repetitions, each with its own start and documents."""
-    topics: int = 10
-    """Topics (T)."""
-    words_per_topic: int = 10
-    """Words of each topic (v)."""
-    topics_per_document: int = 4
-    """Distinct topics of a document (tau)."""
-    selected: float = 0.15
-    """Share of words that are selected to be guessed (p_m)."""
-    kept: float = 0.1
-    """Share of selected words that are shown as they are (p_c)."""
-    replaced: float = 0.1
-    """Share of selected words that are replaced by a random word (p_r)."""
-
-    def __post_init__(self):
-        require_count(self, "seeds")
-        TopicDocuments(
-            self.topics, self.words_per_topic, self.topics_per_document
-        )  # checks the sizes
-        if self.topics_per_document == self.topics:
-            raise ConfigError(
-                f"topics_per_document: got {self.topics_per_document}, allowed: fewer than the"
-                f" {self.topics} topics; a document about all of them shows the same frequencies as"
-                " any other, and nothing tells topics apart"
-            )
-        right = self.masking.shares.right
-        if not isinstance(right, Swept) and right <= 0:
-            raise ConfigError(
-                f"selected: got {self.selected:g} with kept {self.kept:g}, allowed: some word that"
-                " is shown as it is"
-            )
-
-    @property
-    def masking(self) -> Masking:
-        return Masking(self.selected, self.kept, self.replaced)
-
-    def documents(self, shortest: int, longest: int, **settings: Any) -> TopicDocuments:
-        """Documents of these topics and this masking."""
-        return TopicDocuments(
-            self.topics,
-            self.words_per_topic,
-            self.topics_per_document,
-            shortest=shortest,
-            longest=longest,
-            masking=self.masking,
-            **settings,
-        )

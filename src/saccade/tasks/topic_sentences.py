@@ -1,26 +1,48 @@
 """Sentences with one topic word each (Lu, Mao & Nayak 2021, section 3).
 
-Example, with 2 topics of 2 words and 3 non-topic words a sentence (words 0, 1 mean topic 0; words
-2, 3 topic 1):
+Example with 2 topics of 2 words and 3 non-topic words per sentence (words 0 and 1 belong to topic
+0, words 2 and 3 to topic 1):
 
     [2, 17, 9, 17] -> topic 1        [0, 4, 12, 5] -> topic 0
 """
 
 import dataclasses
+from typing import Protocol, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from saccade.core.interfaces import AbstractTask, Batch
+from saccade.core.interfaces import AbstractTask, Batch, HasLabels, HasVocabulary
 from saccade.core.sweep import require, require_count
+
+
+class HasLabelledWords(HasVocabulary, HasLabels, Protocol):
+    """A task of classifying sentences."""
+
+
+class HasFillers(Protocol):
+    """A task of sentences with one topic word among a fixed number of other words."""
+
+    @property
+    def filler_size(self) -> int: ...
+
+
+class HasTopicWords(HasFillers, Protocol):
+    """A task of sentences with one of some equally likely topic words."""
+
+    @property
+    def topics(self) -> int: ...
+
+    @property
+    def topic_words(self) -> int: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class TopicSentences(AbstractTask):
-    """One topic word and `filler_size` words drawn with replacement from a dictionary of
-    non-topic words.
+    """One topic word, and `filler_size` words drawn with replacement from a dictionary of non-topic
+    words.
     """
 
     topics: int = 4
@@ -36,25 +58,28 @@ class TopicSentences(AbstractTask):
     test_size: int = 200
     """Sentences in the test set."""
     leak: float = 0.0
-    """Chance that a non-topic place holds a random topic word instead: breaks the theory's
+    """Probability that a non-topic position holds a random topic word: violates the theory's
     premise on purpose.
     """
 
     def __post_init__(self):
         require_count(self, "topics", least=2)
-        require_count(
-            self, "words_per_topic", "filler_size", "dictionary_size", "train_size", "test_size"
-        )
+        sizes = ("words_per_topic", "filler_size", "dictionary_size", "train_size", "test_size")
+        require_count(self, *sizes)
         require(self, "leak", "from 0 to 1", lambda value: 0 <= value <= 1)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(2, 2, filler_size=3, dictionary_size=6, train_size=16, test_size=5)
 
     @property
     def topic_words(self) -> int:
-        """Topic words in all (N in the paper); they are words 0 to N - 1."""
+        """Number of topic words (N in the paper); they are words 0 to N - 1."""
         return self.topics * self.words_per_topic
 
     @property
     def topic_items(self) -> np.ndarray:
-        """What a model should attend to: the topic words."""
+        """The items that a model should attend to: the topic words."""
         return np.arange(self.topic_words)
 
     @property
@@ -73,52 +98,11 @@ class TopicSentences(AbstractTask):
     def sample(self, key: PRNGKeyArray, size: int) -> Batch:
         topic_key, filler_key, leak_key, leaked_key = jax.random.split(key, 4)
         topic_word = jax.random.randint(topic_key, (size, 1), 0, self.topic_words, jnp.int32)
-        shape = (size, self.filler_size)
-        filler = jax.random.randint(
-            filler_key, shape, self.topic_words, self.vocabulary_size, jnp.int32
-        )
+        shape, words = (size, self.filler_size), (self.topic_words, self.vocabulary_size)
+        filler = jax.random.randint(filler_key, shape, *words, jnp.int32)
         if not (isinstance(self.leak, float) and self.leak == 0):
             leaked = jax.random.randint(leaked_key, shape, 0, self.topic_words, jnp.int32)
             filler = jnp.where(jax.random.uniform(leak_key, shape) < self.leak, leaked, filler)
-        # The topic word stands first; the models are bags of words and cannot tell.
-        return Batch(
-            jnp.concatenate([topic_word, filler], axis=1), topic_word[:, 0] // self.words_per_topic
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class TopicSentenceSettings:
-    """The settings that studies of topic sentences have in common."""
-
-    seeds: int = 5
-    """Repetitions, each with its own data and start."""
-    topics: int = 4
-    """Topics."""
-    words_per_topic: int = 2
-    """Topic words of each topic."""
-    filler_size: int = 20
-    """Non-topic words in a sentence (m)."""
-    dictionary_size: int = 5000
-    """Non-topic words in the dictionary (M)."""
-    train_size: int = 800
-    """Training sentences."""
-    test_size: int = 200
-    """Test sentences."""
-    dimension: int = 15
-    """Dimension of the embeddings."""
-    rate: float = 0.1
-    """Learning rate."""
-
-    def __post_init__(self):
-        require_count(self, "seeds")
-
-    @property
-    def task(self) -> TopicSentences:
-        return TopicSentences(
-            self.topics,
-            self.words_per_topic,
-            self.filler_size,
-            self.dictionary_size,
-            self.train_size,
-            self.test_size,
-        )
+        # The topic word stands first; the models are bags of words and do not see the order.
+        sentences = jnp.concatenate([topic_word, filler], axis=1)
+        return Batch(sentences, topic_word[:, 0] // self.words_per_topic)

@@ -5,28 +5,28 @@ Statement. Tie attention to c1 (same word), c2 (same topic) and c3 (different to
 values to the optimum of stage 1. The optimal average ratio gamma = ((v-1)/v) c2/c3 + (1/v) c1/c3
 lies between lambda_1 tau and lambda_2 T.
 
-Derivation. Values are constant on blocks, so the output of a word of topic u is x A_0 + s A_u + q
-(1 - A_0 - A_u), with A_0 and A_u the attention on hidden words and on topic u. A query that shows a
-word of topic t puts A_t = gamma g_t / Z on its topic, A_u = g_u / Z on others and A_0 = m / Z,
-where g_u = a/tau + rho/T for topics of the document, rho/T for others, and Z = 1 + (gamma - 1) g_t.
-Selected positions are right with probability p_c (the target is the word shown), random with p_r
-(target ~ P), else hidden (attention uniform, a constant). The loss is then a function of gamma
-alone:
+Derivation. Values are constant on blocks, so the output of a word of topic u is
+x A_0 + s A_u + q (1 - A_0 - A_u), with A_0 and A_u the attention on hidden words and on topic u. A
+query that shows a word of topic t puts A_t = gamma g_t / Z on its topic, A_u = g_u / Z on others
+and A_0 = m / Z, where g_u = a/tau + rho/T for topics of the document, rho/T for others, and
+Z = 1 + (gamma - 1) g_t. Selected positions are unchanged with probability p_c (the target is the
+shown word), random with p_r (target ~ P), else hidden (attention uniform, a constant). The loss is
+then a function of gamma alone:
 
-    L(gamma) = p_c (|f|^2 - 2 f_t) + p_r (tau/T) (|f|^2 - 2 mean_S f) + p_r (1 - tau/T) (|f'|^2 - 2
-    mean_S f') + const,
+    L(gamma) = p_c (|f|^2 - 2 f_t) + p_r (tau/T) (|f|^2 - 2 mean_S f)
+               + p_r (1 - tau/T) (|f'|^2 - 2 mean_S f') + const,
 
 f for t in S and f' for t not in S, |f|^2 the sum over all words. Its minimum over gamma > 0 is
 found to machine accuracy.
 
-A free table of scores may also weigh hidden keys by another number delta (m becomes delta m, and Z
-grows by (delta - 1) m); the optimum over both is a little larger in gamma (7.72 becomes 8.11, with
+A free table of scores may also weight hidden keys by another number delta (m becomes delta m, and Z
+grows by (delta - 1) m); the optimum over both has a slightly larger gamma (7.72 becomes 8.11, with
 delta 1.50, for T = v = 10, tau = 4).
 
-Limits. Symbols and documents as in `value_optimum.py`. For tau = 1 the document is its topic, and
-gamma* = 1: attention cannot help. With p_c = 0 there is nothing to gain either, and for p_r near 0
-gamma* may exceed T. The constants lambda_1 and lambda_2 are not in our source; 0.5 and 1 are read
-off a grid, not proved.
+Limits. Symbols and documents as in `value_optimum.py`. For tau = 1 a document has one topic, and
+gamma* = 1: attention cannot help. With p_c = 0 it cannot help either, and for p_r near 0 gamma* may
+exceed T. Our source does not give the constants lambda_1 and lambda_2; 0.5 and 1 are read off a
+grid, not proved.
 """
 
 from typing import Any, ClassVar
@@ -36,75 +36,64 @@ import xarray as xr
 
 from saccade.core.interfaces import AbstractTheory
 from saccade.core.sweep import over_sweeps
-from saccade.theory.value_optimum import least_norm_values, shares_of
+from saccade.tasks.topic_documents import HasTopics
+from saccade.theory.value_optimum import least_norm_values
 
 LOWER, UPPER = 0.5, 1.0
-"""lambda_1 and lambda_2: assumed from a grid of settings, because the slides do not give them."""
+"""lambda_1 and lambda_2, read off a grid of settings: the slides do not give them."""
 
 
-def stage_two_loss(gamma: Any, task: Any, delta: Any = 1.0) -> Any:
-    """The loss of the looking queries as a function of the ratio (and of the weight of hidden
-    keys), up to a constant.
+def stage_two_loss(gamma: Any, task: HasTopics, delta: Any = 1.0) -> Any:
+    """The loss of the queries that show a word, up to a constant, as a function of the ratio (and
+    of the weight of hidden keys).
     """
-    T, v, tau, masking, shares = (
-        task.topics,
-        task.words_per_topic,
-        task.topics_per_document,
-        task.masking,
-        shares_of(task),
-    )
-    values = least_norm_values(task)
+    T, v, tau = task.topics, task.words_per_topic, task.topics_per_document
+    masking, shares, values = task.masking, task.shares, least_norm_values(task)
     inside, outside = shares.right / tau + shares.random / T, shares.random / T
 
-    def output(weighed: Any, total: Any) -> Any:
-        """Output of a word whose topic has this weight."""
-        hidden, topic = delta * shares.hidden / total, weighed / total
-        return values.hidden * hidden + values.same * topic + values.other * (1 - hidden - topic)
+    def outputs(own: Any) -> tuple[Any, Any, Any]:
+        """Outputs of words of the query's topic (of that frequency), of other topics of the
+        document, and of topics outside it.
+        """
+        total = 1 + (gamma - 1) * own + (delta - 1) * shares.hidden
+        hidden = delta * shares.hidden / total
+        topics = (gamma * own / total, inside / total, outside / total)
+        own, among, beyond = (
+            values.hidden * hidden + values.same * topic + values.other * (1 - hidden - topic)
+            for topic in topics
+        )
+        return own, among, beyond
 
-    total = 1 + (gamma - 1) * inside + (delta - 1) * shares.hidden
-    own, among, beyond = (
-        output(gamma * inside, total),
-        output(inside, total),
-        output(outside, total),
-    )
+    own, among, beyond = outputs(inside)
     square = v * (own**2 + (tau - 1) * among**2 + (T - tau) * beyond**2)
     right = square - 2 * own
     present = square - 2 * (own + (tau - 1) * among) / tau
-    total = 1 + (gamma - 1) * outside + (delta - 1) * shares.hidden
-    own, among, beyond = (
-        output(gamma * outside, total),
-        output(inside, total),
-        output(outside, total),
-    )
+    own, among, beyond = outputs(outside)
     absent = v * (own**2 + tau * among**2 + (T - tau - 1) * beyond**2) - 2 * among
     share = tau / T
     return masking.kept * right + masking.replaced * (share * present + (1 - share) * absent)
 
 
-def optimal_ratio(task: Any) -> float:
+def optimal_ratio(task: HasTopics) -> float:
     """gamma* of a task; NaN if the loss has no inner minimum."""
     from scipy.optimize import minimize_scalar
 
     def loss(log_gamma: float) -> float:
         return float(stage_two_loss(np.exp(log_gamma), task))
 
-    # The minimum is single in practice, but nobody proved it: a grid first, then the best cell.
+    # The minimum is unique in practice, but this is not proved: a grid first, then the best cell.
     grid = np.linspace(np.log(1e-3), np.log(1e3 * task.topics), 400)
     losses = stage_two_loss(np.exp(grid), task)
     best = int(np.argmin(losses))
     if best in (0, len(grid) - 1) or np.ptp(losses) <= 1e-14:
-        return float(
-            "nan"
-        )  # no inner minimum: some masking leaves attention nothing to gain, or wants all of it
+        return float("nan")  # with some masking, attention gains nothing or should be infinite
     low, high = grid[best - 1], grid[best + 1]
     found = minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-10})
     return float(np.exp(found.x))  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def optimal_free_ratio(task: Any) -> tuple[float, float]:
-    """gamma* and the weight of hidden keys, if that is free as well (a free table of scores has
-    this freedom).
-    """
+def optimal_free_ratio(task: HasTopics) -> tuple[float, float]:
+    """gamma* and the weight of hidden keys, if both are free (as in a free table of scores)."""
     from scipy.optimize import minimize
 
     def loss(logs: np.ndarray) -> float:
@@ -112,12 +101,8 @@ def optimal_free_ratio(task: Any) -> tuple[float, float]:
 
     start = np.log([optimal_ratio(task), 1.0])
     unit = max(abs(loss(start)), 1e-300)  # Nelder-Mead's tolerance on values is absolute
-    found = minimize(
-        lambda logs: loss(logs) / unit,
-        start,
-        method="Nelder-Mead",
-        options={"xatol": 1e-9, "fatol": 1e-15, "maxiter": 10000},
-    )
+    options = {"xatol": 1e-9, "fatol": 1e-15, "maxiter": 10000}
+    found = minimize(lambda logs: loss(logs) / unit, start, method="Nelder-Mead", options=options)
     gamma, delta = np.exp(found.x)
     return float(gamma), float(delta)
 
@@ -132,13 +117,7 @@ class AttentionRatio(AbstractTheory):
     source: ClassVar[str] = "Li 2023, stage 2 (optimal attention)"
     predicts: ClassVar[tuple[str, ...]] = ("attention_ratio",)
 
-    def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
+    def predict(self, task: HasTopics, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
         del model, trajectory
-        ratio = over_sweeps(optimal_ratio, task)
-        return xr.Dataset(
-            {
-                "attention_ratio": ratio.assign_attrs(
-                    description="gamma*, the minimiser of the exact loss"
-                )
-            }
-        )
+        text = {"long_name": "gamma*, the minimiser of the exact loss", "units": "1"}
+        return xr.Dataset({"attention_ratio": over_sweeps(optimal_ratio, task).assign_attrs(text)})

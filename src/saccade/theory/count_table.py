@@ -1,45 +1,46 @@
-"""Which words occur together is what uniform attention learns first (Snell, Zhong, Klein &
-Steinhardt 2021, section 4.1, A.2).
+"""Uniform attention learns co-occurrence first (Snell, Zhong, Klein & Steinhardt 2021, section 4.1,
+A.2).
 
 Statement. The proxy p_t = softmax((1/L) sum_l W e_{x_l}) is trained by gradient flow from e_i, W_o
-~ N(0, I/d). For d -> inf the logit (W e_i)_o and the probability theta_io = softmax(W e_i)_o start
-with
+~ N(0, I/d). For d -> inf the logit (W e_i)_o and the probability theta_io = softmax(W e_i)_o have
+the initial derivatives
 
-    d(W e_i)_o / d tau  =  2 (C_io - mean_o' C_io'),        d theta_io / d tau  =  (2/|O|) (C_io -
-    mean_o' C_io'),
+    d(W e_i)_o / d tau   =  2 (C_io - mean_o' C_io'),
+    d theta_io / d tau   =  (2/|O|) (C_io - mean_o' C_io'),
 
     C_io  =  sum over pairs m, source positions l, target positions t of 1[x_l = i] 1[y_t = o] / L.
 
 Symbols. C: count table; L: words of a source sentence; |O|: output words; e [word, d], W [output,
-d]: embeddings; p^m: the proxy's output for pair m, the same at all t; k, n, G: words of a sequence
-to be copied, words of a set, sets.
+d]: embeddings; p^m: the proxy's output for pair m, the same at all t; k, n, G: words per sequence
+to be copied, words per set, sets.
 
 Derivation. The loss is a sum, not a mean, over pairs and output words. With
-R_io = C_io - sum over m of (share of i among the words of x^m) T^m p^m_o the gradient flow is de =
-R W, dW = R^T e, so that for every d
+
+    R_io = C_io - sum over m of (share of i among the words of x^m) T^m p^m_o
+
+the gradient flow is de = R W, dW = R^T e, so that for every d
 
     d(W e_i)_o / d tau  =  (R W W^T + e e^T R)_io.
 
 Both Gram matrices tend to the identity and p^m to 1/|O|, so that R tends to C less its mean over o;
 all errors are of order d^(-1/2). At the uniform point the Jacobian of softmax is (1/|O|) (I - 1 1^T
-/ |O|), and the logits' derivative has mean 0 over o already: what is left is the factor 1/|O|.
-Equation 15 drops it, and prints the logits' derivative (equation 54) for theta.
+/ |O|), and the logits' derivative already has mean zero over o: the factor 1/|O| remains. Equation
+15 drops it, and prints the logits' derivative (equation 54) for theta.
 
-Copying. A sequence of k distinct words of a set has i with chance k/n, and both i and o with k
-(k-1) / (n (n-1)); each counts 1/k, and a set is drawn with chance 1/G. So a pair adds on average
-(the end left out)
+Copying. A sequence of k distinct words of a set contains i with probability k/n, and both i and o
+with k (k-1) / (n (n-1)); each co-occurrence counts 1/k, and a set is drawn with probability 1/G. So
+a pair adds on average (without END)
 
-    C_ii = 1/(G n),     C_io = (1/(G n)) (k-1)/(n-1) inside of a set, 0 across:     C_ii / C_io =
-    (n-1)/(k-1).
+    C_ii = 1/(G n),     C_io = (1/(G n)) (k-1)/(n-1) within a set, 0 across sets,
+    C_ii / C_io = (n-1)/(k-1).
 
-With n = k the table is constant inside of a set: uniform attention cannot learn which word is a
-copy of which. Order plays no part, so a fixed permutation of the output has the same table. The
-end, if it counts, makes L one larger: all entries of words shrink by k/(k+1), and their ratio
-stays.
+With n = k the table is constant within a set: uniform attention cannot learn which word is a copy
+of which. Order does not matter, so a fixed permutation of the output has the same table. If END
+counts, L is larger by one: all entries of words shrink by k/(k+1), and their ratio is unchanged.
 
-Limits. This is the first moment only: it says which way logits start, not where they end. |O| is
-the number of columns: one that no target ever has still counts in the mean. d -> inf comes first:
-with many pairs the flow leaves the start soon.
+Limits. These are initial derivatives: they give the direction in which logits start, not where they
+end. |O| is the number of columns: a column that no target has still counts in the mean. The limit
+d -> inf is taken first: with many pairs the flow leaves the initial point soon.
 """
 
 import numpy as np
@@ -50,9 +51,7 @@ from saccade.core.interfaces import END, FIRST_WORD
 from saccade.tasks.copying import Copying
 
 BLOCK = 4096
-"""Pairs that are counted at once: a table of pairs and words for a whole corpus would not fit
-into memory.
-"""
+"""Pairs per block: a table of pairs and words for a whole corpus would not fit into memory."""
 
 
 def count_table(
@@ -64,8 +63,8 @@ def count_table(
     *,
     without_end: bool = False,
 ) -> Float[np.ndarray, "id id"]:
-    """C, rows = source words; without the end, L does not count it either. A pair without source
-    words adds nothing.
+    """C, rows = source words; without END, L does not count it either. A pair without source words
+    adds nothing.
     """
     there, wanted = np.asarray(source_mask), np.asarray(target_mask)
     if without_end:
@@ -87,9 +86,7 @@ def masked_words(
     mask: Bool[Array | np.ndarray, "pair position"],
     vocabulary_size: int,
 ) -> Int[np.ndarray, "pair position"]:
-    """The words, and END wherever the mask hides what stands there; ids that a table has no row
-    for are refused.
-    """
+    """The words, with END outside the mask; ids outside the vocabulary are refused."""
     shown = np.where(np.asarray(mask), np.asarray(words), END)
     wrong = shown[(shown < 0) | (shown >= vocabulary_size)]
     if wrong.size:
@@ -101,25 +98,23 @@ def masked_words(
 
 
 def expected_count_table(task: Copying) -> Float[np.ndarray, "id id"]:
-    """What a pair of a copying task adds to C on average, the end left out."""
+    """The mean contribution of a pair of a copying task to C, without END."""
     k, n, G = task.length, int(task.words), task.groups
     place = np.arange(task.vocabulary_size) - FIRST_WORD
     drawn = (place >= 0) & (place % task.set_size < n)
     of_set = place // task.set_size
     together = drawn[:, None] & drawn & (of_set[:, None] == of_set)
-    # With one word a set has no other pair of words, and the share of such pairs may be anything.
+    # A set of one word has no pairs of different words, so their entry is arbitrary.
     table = np.where(together, (k - 1) / (G * n * max(n - 1, 1)), 0.0)
     np.fill_diagonal(table, drawn / (G * n))
     return table
 
 
 def diagonal_ratio(task: Copying) -> float:
-    """C_ii / C_io of two words of a set: how much more often a word goes with its copy than with
-    another word.
+    """C_ii / C_io within a set: how much more often a word occurs with its copy than with another.
 
-    1 for n = k, where all words of a set always go together. This holds for n = k = 1, too: the one
-    word of a set has no other to be told apart from, and the table is as flat as that of any
-    permutations. With k = 1 < n no two words ever go together, and the ratio is infinite.
+    1 for n = k, where all words of a set always occur together (also for n = k = 1: the table is
+    flat as for any permutations). With k = 1 < n no two words co-occur: the ratio is infinite.
     """
     k, n = task.length, int(task.words)
     if n == k:
@@ -130,23 +125,21 @@ def diagonal_ratio(task: Copying) -> float:
 def initial_logit_derivative(
     counts: Float[np.ndarray, "*some id output"],
 ) -> Float[np.ndarray, "*some id output"]:
-    """2 (C - mean over outputs): how the proxy's logits start under gradient flow (equation 54)."""
+    """2 (C - mean over outputs): initial derivative of the logits under gradient flow (eq. 54)."""
     return 2 * (counts - counts.mean(axis=-1, keepdims=True))
 
 
 def initial_probability_derivative(
     counts: Float[np.ndarray, "*some id output"],
 ) -> Float[np.ndarray, "*some id output"]:
-    """(2/|O|) (C - mean over outputs): how the proxy's probabilities start, with the factor that
-    equation 15 lacks.
+    """(2/|O|) (C - mean over outputs): initial derivative of the probabilities, with the factor
+    that eq. 15 lacks.
     """
     return initial_logit_derivative(counts) / counts.shape[-1]
 
 
 def _counted(words: np.ndarray, mask: np.ndarray, vocabulary_size: int) -> np.ndarray:
-    """How often every pair has every word, as floats: a matrix product of whole numbers would be
-    slow.
-    """
+    """How often every word occurs in every pair, as floats: integer matrix products are slow."""
     number = np.arange(len(words))[:, None] * vocabulary_size + words
     counts = np.bincount(number[mask], minlength=len(words) * vocabulary_size)
     return counts.reshape(len(words), vocabulary_size).astype(float)

@@ -2,20 +2,18 @@
 embeddings).
 
 Statement. With uniform attention and values fixed to the identity, the optimal tied embeddings W_E
-have
+have, for E = W_E^T W_E,
 
-    mean of E_ij, same topic (diagonal included)  -  mean of E_ij, different topics  =  1 / (v (1 -
-    (1 - p_c) p_m)),
+    mean E_ij, same topic (diagonal included) - mean E_ij, different topics
+        = 1 / (v (1 - (1 - p_c) p_m)).
 
-E = W_E^T W_E.
-
-Derivation. The output is E Pt + b, so E obeys the block-sum condition of the values
-(`value_optimum.py`), and is symmetric and positive semidefinite on top. Block sums, and so averages
-over whole blocks, are fixed; single entries are not.
+Derivation. The output is E Pt + b, so E satisfies the block-sum condition of the values
+(`value_optimum.py`) and is symmetric and positive semidefinite. Block sums are fixed, and hence
+averages over whole blocks; single entries are not.
 
 Limits. As for the values. The average must include the diagonal: a minimiser reached from a large
-start has a heavy diagonal and, within a topic, off-diagonal entries *below* those of different
-topics, although its loss is 0.
+initialisation has a heavy diagonal and, within a topic, off-diagonal entries *below* those of
+different topics, although its loss is 0.
 """
 
 from typing import Any, ClassVar
@@ -24,7 +22,8 @@ import xarray as xr
 
 from saccade.core.interfaces import AbstractTheory
 from saccade.core.sweep import over_sweeps
-from saccade.theory.value_optimum import average_difference, shares_of
+from saccade.tasks.topic_documents import HasTopics
+from saccade.theory.value_optimum import average_difference
 
 
 class EmbeddingOptimum(AbstractTheory):
@@ -36,15 +35,8 @@ class EmbeddingOptimum(AbstractTheory):
     source: ClassVar[str] = "Li 2023, main result 1 (optimal embeddings)"
     predicts: ClassVar[tuple[str, ...]] = ("similarity_difference",)
 
-    def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
+    def predict(self, task: HasTopics, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
         del model, trajectory
-        difference = over_sweeps(
-            lambda one: average_difference(one.words_per_topic, shares_of(one)), task
-        )
-        return xr.Dataset(
-            {
-                "similarity_difference": difference.assign_attrs(
-                    description="by the block sums of any minimiser"
-                )
-            }
-        )
+        difference = over_sweeps(average_difference, task)
+        text = {"long_name": "similarity_difference of any minimiser", "units": "1"}
+        return xr.Dataset({"similarity_difference": difference.assign_attrs(text)})

@@ -1,23 +1,23 @@
-"""A fixed linear classifier makes attention find the topic word (Lu, Mao & Nayak 2021, theorem 2),
-with its speed.
+"""With a fixed linear classifier, attention converges to the topic word (Lu, Mao & Nayak 2021,
+theorem 2); the rate is derived here.
 
 Statement. With logits U^T vbar, U fixed with linearly independent columns, gradient descent on the
 cross-entropy attends to the topic word in every sentence and drives the loss to 0.
 
-How fast [derived here; the paper has no rate]. Let U have orthonormal columns, n topics with
-equally likely words, N topic words in all, and start near 0. Then every topic word moves the same
-way: v = y U (e_t - 1/n), so that its logit for its own topic t exceeds the others by y, and ||v||^2
-= y^2 (n - 1)/n. With the score s given by corollary 1 and the attention p = e^s / (e^s + m),
+Rate [derived here; the paper has none]. Let U have orthonormal columns, n topics with equally
+likely words, N topic words in total, and start near 0. Then all topic words move alike: v = y U
+(e_t - 1/n), so that a word's logit for its own topic t exceeds the others by y, and ||v||^2 = y^2
+(n - 1)/n. With the score s given by corollary 1 and the attention p = e^s / (e^s + m),
 
-    dy/dt = (1/N) p (1 - pi) n/(n-1),      pi = e^{p y} / (e^{p y} + n - 1),      loss = log(1 + (n
-    - 1) e^{-p y}),
+    dy/dt = (1/N) p (1 - pi) n/(n-1),   pi = e^{p y} / (e^{p y} + n - 1),
+    loss = log(1 + (n - 1) e^{-p y}),
 
 one ordinary differential equation in time = rate x step, which gives loss, attention, score and
 norm from n, N and m alone.
 
-Limits. Replaces the sentence counts of the words by their expectation and the other words by none;
-from a start of exactly 0 the equation leaves 0 at once, because the gradient of the embeddings does
-not vanish there.
+Limits. Replaces the words' sentence counts by their expectation, and neglects the other words. From
+a start of exactly 0 the solution leaves 0 at once, because the gradient of the embeddings does not
+vanish there.
 """
 
 from typing import Any, ClassVar
@@ -26,11 +26,12 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.interfaces import AbstractTheory
+from saccade.tasks.topic_sentences import HasTopicWords
 from saccade.theory.score_and_norm import score_of_norm
 
 
 class Theorem2(AbstractTheory):
-    """Loss, attention, score and norm against time, from the sizes of the task alone."""
+    """Loss, attention, score and norm over time, from the sizes of the task alone."""
 
     statement: ClassVar[str] = (
         "a fixed linear classifier drives the loss to 0 and the attention on topic words to 1"
@@ -38,14 +39,13 @@ class Theorem2(AbstractTheory):
     source: ClassVar[str] = "Lu 2021, theorem 2; rate derived from corollary 1"
     predicts: ClassVar[tuple[str, ...]] = ("loss", "attention", "score", "norm")
 
-    def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
+    def predict(self, task: HasTopicWords, model: object, trajectory: xr.Dataset) -> xr.Dataset:
         del model
-        curves = convergence(
-            trajectory["time"].values, task.topics, task.topic_words, task.filler_size
-        )
-        told = "by theorem 2's equation, from the sizes of the task alone"
+        times = trajectory["time"].values
+        curves = convergence(times, task.topics, task.topic_words, task.filler_size)
+        by = "by the equation of theorem 2, from the sizes of the task alone"
         data = {
-            name: ("step", values, {"description": f"{name} {told}"})
+            name: ("step", values, {"long_name": f"{name} {by}", "units": "1"})
             for name, values in curves.items()
         }
         return xr.Dataset(data, {name: trajectory.coords[name] for name in ("step", "time")})
@@ -69,16 +69,8 @@ def convergence(
         return attention * wrong * topics / ((topics - 1) * topic_words)
 
     times = np.asarray(times, float)
-    solution = solve_ivp(
-        field,
-        (0.0, max(times[-1], 1e-12)),
-        [0.0],
-        t_eval=times,
-        rtol=1e-8,
-        atol=1e-10,
-        method="DOP853",
-    )
-    margin = solution.y[0]
+    span = (0.0, max(times[-1], 1e-12))
+    margin = solve_ivp(field, span, [0.0], "DOP853", times, rtol=1e-8, atol=1e-10).y[0]
     attention, score, norm = attention_and_score(margin)
     loss = np.log1p((topics - 1) * np.exp(-attention * margin))
     return {"loss": loss, "attention": attention, "score": score, "norm": norm}

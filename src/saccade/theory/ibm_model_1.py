@@ -1,34 +1,32 @@
-"""IBM Model 1, which learns to translate words before it aligns them (Snell, Zhong, Klein &
-Steinhardt 2021, section 4.2).
+"""IBM Model 1 learns to translate words before it aligns them (Snell, Zhong, Klein & Steinhardt
+2021, section 4.2).
 
 Statement. Expectation maximisation for p(y | x) = prod_t (1/L) sum_l Trans(y_t | x_l) from a
-uniform table has after its first iteration
+uniform table gives, after its first iteration,
 
-    Trans(o | i) = C_io / sum_o' C_io'   (17),    beta_tl = Trans(y_t | x_l)   (18),    alpha_tl =
-    beta_tl / sum_l' beta_tl'   (19),
+    Trans(o | i) = C_io / sum_o' C_io'         (17)
+    beta_tl  = Trans(y_t | x_l)                (18)
+    alpha_tl = beta_tl / sum_l' beta_tl'       (19)
 
-with the count table C of `count_table.py`: the first thing it learns is what uniform attention
-learns first.
+with the count table C of `count_table.py`: it first learns what uniform attention first learns.
 
-Symbols. Trans [source word, target word]: every row a distribution; beta: how likely a source word
-translates to a target word; alpha: how likely it is responsible for it, among the words of its
-sentence; L: words of the source sentence.
+Symbols. Trans [source word, target word]: every row a distribution; beta: probability that a source
+word translates to a target word; alpha: probability that it is responsible for it, among the words
+of its sentence; L: words of the source sentence.
 
-Derivation. Given a table, the chance that y_t comes from x_l is alpha_tl; the expected number of
-times that i gave o is the sum of alpha over their co-occurrences, and the table that makes these
-numbers most likely is their share in the row. Every iteration raises the likelihood or leaves it.
-With a uniform table alpha_tl = 1/L, so that the first expected numbers are C. The likelihood's
-logarithm is concave in the table, so it has no local optimum to end in (but it may have several
-tables as optima).
+Derivation. Given a table, y_t comes from x_l with probability alpha_tl. The expected number of
+times that i produced o is the sum of alpha over their co-occurrences, and the maximum-likelihood
+table given these numbers is their share in the row. No iteration lowers the likelihood. With a
+uniform table alpha_tl = 1/L, so the first expected numbers are C. The log likelihood is concave in
+the table, so there are no local optima (but several tables may be optimal).
 
-NULL. Brown et al. (1993) add a word to every source sentence, for target words that come from
-nowhere; the paper has none. With `null` the table has one row more, its last, and alpha and beta
-one column more, their last.
+NULL. Brown et al. (1993) add a word to every source sentence, for target words without a source;
+the paper does not. With `null` the table has one more row, and alpha and beta have one more column,
+both last.
 
-Limits. A source word that never occurred has no share of anything: it keeps the uniform row. A
-target word that no word of a sentence translates to has beta = 0 everywhere, for which (19) says
-nothing: alpha is uniform then. On permutations of one set the uniform table is a fixed point, and
-nothing is ever aligned.
+Limits. A source word that never occurs keeps the uniform row. A target word that no word of a
+sentence translates to has beta = 0 everywhere, where (19) is undefined: alpha is then uniform. On
+permutations of one set the uniform table is a fixed point, and nothing is ever aligned.
 """
 
 import dataclasses
@@ -41,23 +39,23 @@ from saccade.core.interfaces import SentencePairs
 from saccade.theory.count_table import masked_words
 
 BLOCK = 1024
-"""Pairs that are aligned at once: alpha for a whole corpus would not fit into memory."""
+"""Pairs per block: alpha for a whole corpus would not fit into memory."""
 
 
 @dataclasses.dataclass(frozen=True)
 class IBMModel1:
-    """A trained table, and how training went."""
+    """A trained table, and the likelihoods along its training."""
 
     table: Float[np.ndarray, "source target"]
     """Trans(o | i); with NULL, its row comes last."""
     log_likelihoods: Float[np.ndarray, " iteration"]
-    """Of the corpus, under the table that each iteration started from."""
+    """Of the corpus, under the table before each iteration."""
 
 
 def train(
     pairs: SentencePairs, vocabulary_size: int, iterations: int, null: bool = False
 ) -> IBMModel1:
-    """So many iterations of expectation maximisation from a uniform table."""
+    """Expectation maximisation from a uniform table."""
     table = np.full((vocabulary_size + null, vocabulary_size), 1 / vocabulary_size)
     likelihoods = np.zeros(iterations)
     for iteration in range(iterations):
@@ -67,7 +65,7 @@ def train(
 
 
 def first_table(counts: Float[np.ndarray, "source target"]) -> Float[np.ndarray, "source target"]:
-    """Every row's shares (equation 17); uniform for a word that never occurred."""
+    """The shares within every row (eq. 17); uniform for a word that never occurs."""
     total = counts.sum(axis=1, keepdims=True)
     return np.where(total > 0, counts / np.where(total > 0, total, 1), 1 / counts.shape[1])
 
@@ -75,8 +73,8 @@ def first_table(counts: Float[np.ndarray, "source target"]) -> Float[np.ndarray,
 def expected_counts(
     table: Float[np.ndarray, "source target"], pairs: SentencePairs, null: bool = False
 ) -> tuple[Float[np.ndarray, "source target"], float]:
-    """How often every source word gave every target word, by this table; and the log likelihood
-    of the pairs under it.
+    """Expected number of times that each source word produced each target word, and the log
+    likelihood of the pairs.
     """
     counts, likelihood = np.zeros(table.size), 0.0
     for first in range(0, len(pairs.source), BLOCK):
@@ -86,18 +84,14 @@ def expected_counts(
         ]
         there, wanted = part[2:]
         scores = translation_scores(table, *part, null=null)
-        with np.errstate(
-            divide="ignore"
-        ):  # what no word of the sentence translates to is impossible: -inf
-            chances = np.log(scores.sum(axis=2)) - np.log(
-                np.maximum(there.sum(axis=1, keepdims=True) + null, 1)
-            )
+        lengths = np.maximum(there.sum(axis=1, keepdims=True) + null, 1)
+        with np.errstate(divide="ignore"):  # a word that nothing translates to: -inf
+            chances = np.log(scores.sum(axis=2)) - np.log(lengths)
         likelihood += chances[wanted].sum()
         words, outputs = _ids(table, *part, null=null)
         numbers = words[:, None, :] * table.shape[1] + outputs[:, :, None]
-        counts += np.bincount(
-            numbers.ravel(), _shares(scores, _both(there, wanted, null)).ravel(), table.size
-        )
+        shares = _shares(scores, _both(there, wanted, null))
+        counts += np.bincount(numbers.ravel(), shares.ravel(), table.size)
     return counts.reshape(table.shape), float(likelihood)
 
 
@@ -109,11 +103,10 @@ def translation_scores(
     target_mask: Bool[Array | np.ndarray, "pair target"],
     null: bool = False,
 ) -> Float[np.ndarray, "pair target position"]:
-    """beta (equation 18): Trans(y_t | x_l) at every source position, and at NULL; 0 at padding."""
+    """beta (eq. 18): Trans(y_t | x_l) at every source position, and at NULL; 0 at padding."""
     words, outputs = _ids(table, source, target, source_mask, target_mask, null)
-    return np.where(
-        _both(source_mask, target_mask, null), table[words[:, None, :], outputs[:, :, None]], 0.0
-    )
+    entries = table[words[:, None, :], outputs[:, :, None]]
+    return np.where(_both(source_mask, target_mask, null), entries, 0.0)
 
 
 def alignment(
@@ -124,9 +117,7 @@ def alignment(
     target_mask: Bool[Array | np.ndarray, "pair target"],
     null: bool = False,
 ) -> Float[np.ndarray, "pair target position"]:
-    """alpha (equation 19): beta's shares in its sum over source positions, and NULL; 0 at
-    padding.
-    """
+    """alpha (eq. 19): beta normalised over source positions, and NULL; 0 at padding."""
     scores = translation_scores(table, source, target, source_mask, target_mask, null)
     return _shares(scores, _both(source_mask, target_mask, null))
 
@@ -134,12 +125,12 @@ def alignment(
 def _ids(
     table: np.ndarray, source, target, source_mask, target_mask, null: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the table, NULL's row behind the source words."""
+    """Rows and columns of the table; NULL's row comes last."""
     rows, columns = table.shape
     if rows != columns + null:
         raise ConfigError(
-            f"table: got {rows} rows of {columns} with null={null}, allowed: as many, and one more"
-            " with NULL"
+            f"table: got {rows} rows of {columns} with null={null}, allowed: a square table, with"
+            " NULL one more row"
         )
     words = masked_words("source", source, source_mask, columns)
     outputs = masked_words("target", target, target_mask, columns)
@@ -147,13 +138,13 @@ def _ids(
 
 
 def _both(source_mask, target_mask, null: bool) -> np.ndarray:
-    """Where there are both a target word and a source word (or NULL)."""
+    """True where both a target word and a source word (or NULL) are present."""
     there = np.pad(np.asarray(source_mask), ((0, 0), (0, int(null))), constant_values=True)
     return np.asarray(target_mask)[:, :, None] & there[:, None, :]
 
 
 def _shares(scores: np.ndarray, both: np.ndarray) -> np.ndarray:
-    """Shares in the sum over source positions; even ones where the sum is 0."""
+    """Shares of the sum over source positions; uniform where the sum is 0."""
     total = scores.sum(axis=2, keepdims=True)
     even = both / np.maximum(both.sum(axis=2, keepdims=True), 1)
     return np.where(total > 0, scores / np.where(total > 0, total, 1), even)

@@ -1,32 +1,32 @@
-"""A toy in which the lexicon moves before attention does (after Snell, Zhong, Klein & Steinhardt
+"""Toy dynamics in which the lexicon moves before attention (after Snell, Zhong, Klein & Steinhardt
 2021, from the authors' blog).
 
-Statement. For the loss L = p (b0 - b1), gradient flow from b0 = b1 and p = 1/2 has
+Statement. For the loss L = p (b0 - b1), gradient flow from b0 = b1 and p = 1/2 is
 
     b1 - b0 = (sqrt 2 / 2) sinh(sqrt 2 t),        p = (1/2) cosh(sqrt 2 t):
 
-the lexicon starts with slope 1, attention with slope 0. Up to any time, the lexicon has made half
-of its rise first.
+the lexicon starts with slope 1, attention with slope 0. Up to any time, the lexicon passes half of
+its rise first.
 
-Symbols. b0, b1: lexical scores of the wrong and the right word; D = b1 - b0: lexical advantage; p:
-attention's score of the right position; t: time of the flow.
+Symbols. b0, b1: lexical scores of the wrong and the correct word; D = b1 - b0: lexical advantage;
+p: attention's score of the correct position; t: time of the flow.
 
 Derivation. db0 = -p, db1 = p and dp = b1 - b0, so that D' = 2 p and p' = D. Hence p'' = 2 p, D'' =
-2 D, and from any start
+2 D, and from any initial values
 
-    D(t) = D(0) cosh(sqrt 2 t) + sqrt 2 p(0) sinh(sqrt 2 t),      p(t) = p(0) cosh(sqrt 2 t) + (D(0)
-    / sqrt 2) sinh(sqrt 2 t).
+    D(t) = D(0) cosh(sqrt 2 t) + sqrt 2 p(0) sinh(sqrt 2 t),
+    p(t) = p(0) cosh(sqrt 2 t) + (D(0) / sqrt 2) sinh(sqrt 2 t).
 
-b0 + b1 and D^2 - 2 p^2 stay as they are. From D(0) = 0 the shares of the rises up to a time T are
+b0 + b1 and D^2 - 2 p^2 are conserved. From D(0) = 0 the shares of the rises up to a time T are
 sinh u / sinh U and (cosh u - 1) / (cosh U - 1), u = sqrt 2 t, U = sqrt 2 T. Their quotient, second
-by first, is tanh(u/2) / tanh(U/2) < 1 for u < U: attention is behind all the way, and passes its
+by first, is tanh(u/2) / tanh(U/2) < 1 for u < U: attention is behind throughout, and passes its
 half later, at T / sqrt 2 against T / 2 for short times. For long times both pass it log(2) / sqrt 2
 before T.
 
-Limits. p is called a probability but is none: nothing keeps it in [0, 1], and from 1/2 it passes 1
-at t = arcosh(2) / sqrt 2, about .931. The loss has no lower bound, and both rises go on for ever:
-only the order at the start is to be taken from this. It depends on the start: with p = 0 and D > 0
-attention moves first, and with p = 0 and D = 0 nothing moves.
+Limits. p is called a probability, but nothing keeps it in [0, 1]: from 1/2 it passes 1 at t =
+arcosh(2) / sqrt 2, about .931. The loss has no lower bound and both rises never end: only the order
+at the start is meaningful. It depends on the initial values: with p = 0 and D > 0 attention moves
+first, and with p = 0 and D = 0 nothing moves.
 """
 
 from typing import Any
@@ -34,31 +34,30 @@ from typing import Any
 import numpy as np
 
 RATE = 2**0.5
-"""Rate at which both rises grow in the end: the root of 2 from D'' = 2 D."""
+"""Asymptotic growth rate of both rises, from D'' = 2 D."""
 
 
 def lexical_advantage(time: Any, b0: Any = 0.0, b1: Any = 0.0, p: Any = 0.5) -> Any:
-    """b1 - b0 at a time, from any start."""
+    """b1 - b0 at a time, from any initial values."""
     return (b1 - b0) * np.cosh(RATE * time) + RATE * p * np.sinh(RATE * time)
 
 
 def attention_score(time: Any, b0: Any = 0.0, b1: Any = 0.0, p: Any = 0.5) -> Any:
-    """p at a time, from any start."""
+    """p at a time, from any initial values."""
     return p * np.cosh(RATE * time) + (b1 - b0) / RATE * np.sinh(RATE * time)
 
 
 def lexical_scores(time: Any, b0: Any = 0.0, b1: Any = 0.0, p: Any = 0.5) -> tuple[Any, Any]:
-    """b0 and b1 at a time, from any start: their sum stays."""
+    """b0 and b1 at a time, from any initial values; their sum is conserved."""
     middle, half = (b0 + b1) / 2, lexical_advantage(time, b0, b1, p) / 2
     return middle - half, middle + half
 
 
 def half_rise_times(horizon: Any) -> tuple[Any, Any]:
-    """When the lexicon and attention have made half of what they rise up to a time, from b0 = b1
+    """Times at which lexicon and attention pass half of their rise up to the horizon, from b0 = b1
     and any p > 0.
     """
     lexicon = np.arcsinh(np.sinh(RATE * horizon) / 2)
-    attention = 2 * np.arcsinh(
-        np.sinh(RATE * horizon / 2) / RATE
-    )  # cosh u - 1 = 2 sinh(u/2)^2: exact for short times
+    # cosh u - 1 = 2 sinh(u/2)^2, which is exact for short times.
+    attention = 2 * np.arcsinh(np.sinh(RATE * horizon / 2) / RATE)
     return lexicon / RATE, attention / RATE

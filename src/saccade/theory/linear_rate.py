@@ -1,8 +1,8 @@
-"""Gradient descent on attention converges linearly where its features are rich enough (Song et al.
+"""Gradient descent on attention converges linearly if its features are rich enough (Song et al.
 2024, theorem 1).
 
 Statement. One layer of attention with H heads on N sequences of n vectors in R^D. If H D >= N n
-there are a start and a step size eta with
+there are an initialisation and a step size eta with
 
     f_t <= (1 - eta beta)^t f_0,      beta = sigma_min(W^O)^2 sigma_min(B_0)^2 > 0.
 
@@ -12,16 +12,16 @@ if H D < N n; eta: step size.
 
 Derivation [for values only]. The output is F = B Theta, Theta_h = W_h^V W_h^O, so
 
-    ||grad_{W^V} f||^2 = sum_h ||B_h^T (F - Y) W_h^{O T}||^2  >=  2 min_h sigma_min(W_h^O)^2
-    sigma_min(B)^2 f,
+    ||grad_{W^V} f||^2 = sum_h ||B_h^T (F - Y) W_h^{O T}||^2
+                      >= 2 min_h sigma_min(W_h^O)^2 sigma_min(B)^2 f,
 
-and f has curvature at most L = max_h ||W_h^O||^2 ||B||^2. With B frozen (only values learn) and eta
-<= 1/L, a step of gradient descent gives f_{t+1} <= (1 - 2 eta beta (1 - eta L / 2)) f_t <= (1 - eta
-beta) f_t. If H D < N n the limit is the projection floor (1/2) ||(I - P_B) Y||^2.
+and f has curvature at most L = max_h ||W_h^O||^2 ||B||^2. With B frozen (only values are trained)
+and eta <= 1/L, a step of gradient descent gives f_{t+1} <= (1 - 2 eta beta (1 - eta L / 2)) f_t <=
+(1 - eta beta) f_t. If H D < N n the limit is the projection floor (1/2) ||(I - P_B) Y||^2.
 
 Limits. With queries and keys trained as well, B moves, and the bound is the paper's statement about
-a good start, not a consequence of the line above. sigma_min(B_0) must be positive and eta <= 1/L:
-else the theory promises nothing.
+a good initialisation, not a consequence of the derivation above. Without sigma_min(B_0) > 0 and
+eta <= 1/L the theory guarantees nothing.
 """
 
 from typing import Any, ClassVar
@@ -34,9 +34,7 @@ from saccade.core.trajectory import at_place, at_start
 
 
 def loss_bound(initial: Any, step_size: Any, beta: Any, steps: Any) -> Any:
-    """(1 - eta beta)^t f_0, exact for tiny eta beta; from eta beta = 1 on it falls by 1e-16 a
-    step.
-    """
+    """(1 - eta beta)^t f_0, exact for tiny eta beta; eta beta >= 1 counts as 1 - 1e-16."""
     return initial * np.exp(steps * np.log1p(-np.minimum(step_size * beta, 1 - 2.0**-53)))
 
 
@@ -51,27 +49,20 @@ class LinearRate(AbstractTheory):
 
     def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
         del task, model
-        start = (
-            trajectory[["loss", "feature_low", "output_low", "curvature"]]
-            .isel(step=0, drop=True)
-            .drop_vars("time", errors="ignore")
-        )
+        start = at_start(trajectory[["loss", "feature_low", "output_low", "curvature"]])
         beta = (start["output_low"] * start["feature_low"]) ** 2
         step_size = at_place(trajectory["time"], -1) / at_place(trajectory["step"], -1)
-        if trajectory["time"].attrs.get("unit", "1") != "1":
+        if trajectory["time"].attrs.get("units", "1") != "1":
             step_size = step_size / start["curvature"]
         bound = loss_bound(start["loss"], step_size, beta, trajectory["step"])
-        return xr.Dataset(
-            {
-                "loss": bound.assign_attrs(
-                    description="(1 - eta beta)^t f_0, an upper bound on the loss"
-                )
-            }
-        )
+        name = "(1 - eta beta)^t f_0, an upper bound on the loss"
+        return xr.Dataset({"loss": bound.assign_attrs(long_name=name, units="1")})
 
 
 class ProjectionFloor(AbstractTheory):
-    """Where the loss ends if only values learn: the distance of the targets to the range of B."""
+    """The limit of the loss if only values are trained: the distance of the targets to the range of
+    B.
+    """
 
     statement: ClassVar[str] = (
         "with only values trained the loss tends to the distance of the targets to the range of B"
@@ -81,12 +72,6 @@ class ProjectionFloor(AbstractTheory):
 
     def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
         del task, model
-        floor = at_start(trajectory["floor"])
-        whole = floor * xr.ones_like(trajectory["step"], dtype=float)
-        return xr.Dataset(
-            {
-                "loss": whole.assign_attrs(
-                    description="least loss with the start's B, the limit for values only"
-                )
-            }
-        )
+        floor = at_start(trajectory["floor"]) * xr.ones_like(trajectory["step"], dtype=float)
+        name = "least loss with the initial B, the limit if only values are trained"
+        return xr.Dataset({"loss": floor.assign_attrs(long_name=name, units="1")})

@@ -1,33 +1,33 @@
-"""The attention that makes a word most likely need not go where beta is large (Snell, Zhong, Klein
-& Steinhardt 2021, A.1).
+"""Optimal attention need not go to the position with the largest beta (Snell, Zhong, Klein &
+Steinhardt 2021, A.1).
 
 Statement. For fixed logits, p = softmax(sum_l alpha_l gamma_l + gamma_s) and beta_l =
 softmax(gamma_l + gamma_s)_y, the attention that maximises p_y solves a convex program. With two
-outputs it sits where beta is largest. With three it may give that position nothing: for gamma =
-(0,0,0), (0,-10,5), (0,5,-10), gamma_s = 0 and the first output, beta is 1/3 and twice about e^-5,
-but the optimum is alpha = (0, 1/2, 1/2), p = 1 / (1 + 2 e^(-5/2)).
+outputs it is the position with the largest beta. With three it may give that position nothing: for
+gamma = (0,0,0), (0,-10,5), (0,5,-10), gamma_s = 0 and the first output, beta is 1/3 and twice about
+e^-5, but the optimum is alpha = (0, 1/2, 1/2), p = 1 / (1 + 2 e^(-5/2)).
 
-Symbols. gamma_l [output]: logits if all attention is on position l; gamma_s: what the decoder adds;
-y: the right output; h = log((1 - p_y) / p_y): log odds against y.
+Symbols. gamma_l [output]: logits if all attention is on position l; gamma_s: the decoder's
+contribution; y: the correct output; h = log((1 - p_y) / p_y): log odds against y.
 
 Derivation. With logits relative to those of y, h(alpha) = logsumexp over o != y of (sum_l alpha_l
-gamma_lo + gamma_so), a log-sum-exp of linear functions: convex, on a convex set. p_y falls with h.
-(The paper's loss is log(1 + e^h), convex too, but flat where p_y is near 1; h is not.) For two
+gamma_lo + gamma_so), a log-sum-exp of linear functions: convex, on a convex set. p_y decreases in
+h. (The paper's loss is log(1 + e^h), convex too, but flat where p_y is near 1; h is not.) For two
 outputs h is linear, -logit(beta_l) at vertex l: the best vertex is an optimum. For more, mixing
-positions averages logits, and so cancels errors of different signs that each position alone makes.
-For any alpha,
+positions averages logits, and so cancels errors of opposite signs at single positions. For any
+alpha,
 
     h(alpha) - min h  <=  gap(alpha) = max_l grad h . (alpha - vertex_l),
 
-because h lies above its tangent: the gap proves how good an attention is. log p_y can rise by at
-most the gap, too.
+because h lies above its tangent: the gap certifies the optimum. log p_y can rise by at most the
+gap, too.
 
 Method. Projected gradient with the spectral step of Barzilai & Borwein and a line search (Birgin,
 Martinez & Raydan 2000), until the gap is small.
 
 Limits. That attention goes where beta is large is the paper's heuristic, not its theorem. Attention
-is a free variable here: a network must make it from its states. Nothing may come between the
-average of the states and the logits but a linear map. If several attentions are optimal, one is
+is a free variable here, whereas a network computes it from its states. Only a linear map may lie
+between the average of the states and the logits. If several attentions are optimal, one is
 returned.
 """
 
@@ -40,9 +40,9 @@ from jaxtyping import Float
 from saccade.core.errors import ConfigError
 
 COUNTER_EXAMPLE_LOGITS = ((0.0, 0.0, 0.0), (0.0, -10.0, 5.0), (0.0, 5.0, -10.0))
-"""gamma of equation 30, a row for each position."""
+"""gamma of eq. 30, one row per position."""
 COUNTER_EXAMPLE_TARGET = 0
-"""The right output."""
+"""The correct output."""
 COUNTER_EXAMPLE_PROBES = (
     1 / 3,
     1 / (1 + math.exp(-10) + math.exp(5)),
@@ -50,32 +50,29 @@ COUNTER_EXAMPLE_PROBES = (
 )
 """beta: .3333, .0067, .0067."""
 COUNTER_EXAMPLE_ATTENTION = (0.0, 0.5, 0.5)
-"""The optimum, which leaves out the position with the largest beta."""
+"""The optimum, which is zero at the position with the largest beta."""
 COUNTER_EXAMPLE_PROBABILITY = 1 / (1 + 2 * math.exp(-5 / 2))
 """p at the optimum: .859."""
 COUNTER_EXAMPLE_UNIFORM_PROBABILITY = 1 / (1 + 2 * math.exp(-5 / 3))
 """p under uniform attention: .726."""
 
 SUFFICIENT_DECREASE = 1e-4
-"""Share of the decrease that the slope promises, which a step must keep (Armijo's usual
-constant).
-"""
+"""Share of the linearly predicted decrease that a step must achieve (Armijo's usual constant)."""
 MEMORY = 10
-"""Recent values of which a step may exceed all but the largest: spectral steps are not monotone,
-and lose their speed if forced.
-"""
+"""A step may not exceed the largest of this many recent values: spectral steps are not monotone,
+and lose their speed if forced to be."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OptimalAttention:
-    """An attention, what it reaches, and a proof of how much more could be reached."""
+    """An attention, its value, and a certificate of how far it is from the optimum."""
 
     attention: Float[np.ndarray, " position"]
     """alpha, on the simplex."""
     probability: float
     """p_y."""
     gap: float
-    """No attention has log odds of y (or a log p_y) higher by more than this."""
+    """No attention has higher log odds of y (or a higher log p_y) by more than this."""
 
 
 def optimal_attention(
@@ -86,13 +83,12 @@ def optimal_attention(
     steps: int = 10_000,
 ) -> OptimalAttention:
     """The attention for which the target is most likely; `gap` exceeds the tolerance only if the
-    steps did not suffice.
+    steps do not suffice.
     """
     positions, outputs = logits.shape
     if outputs < 2:
         raise ConfigError(
-            f"logits: got {outputs} output, allowed: at least 2; the only output is certain"
-            " whatever attention does"
+            f"logits: got {outputs} output, allowed: at least 2; a single output is always certain"
         )
     if not np.all(np.isfinite(logits)) or not (shared is None or np.all(np.isfinite(shared))):
         raise ConfigError("logits: got some that are not finite, allowed: finite numbers")
@@ -115,8 +111,7 @@ def optimal_attention(
     for _ in range(steps):
         if _gap(attention, gradient) <= tolerance:
             break
-        # A step across the whole simplex a thousand times is as good as an infinite one, and loses
-        # no digits.
+        # A step of a thousand times the simplex acts like an infinite one, and loses no digits.
         step = min(step, 1e3 / np.ptp(gradient))
         direction = projected_on_simplex(attention - step * gradient) - attention
         slope, share = float(gradient @ direction), 1.0
@@ -130,16 +125,13 @@ def optimal_attention(
         step = float(change @ change) / bend if bend > 0 else math.inf
         attention, gradient = moved, new_gradient
         recent = [*recent[1 - MEMORY :], new_value]
-    return OptimalAttention(
-        attention,
-        float(np.exp(-np.logaddexp(0, odds(attention)[0]))),
-        max(_gap(attention, gradient), 0.0),
-    )
+    probability = float(np.exp(-np.logaddexp(0, odds(attention)[0])))
+    return OptimalAttention(attention, probability, max(_gap(attention, gradient), 0.0))
 
 
 def projected_on_simplex(point: Float[np.ndarray, " position"]) -> Float[np.ndarray, " position"]:
-    """The nearest point with entries >= 0 and sum 1: a constant is taken off, and what is
-    negative then is 0.
+    """The nearest point with entries >= 0 and sum 1: a constant is subtracted, then negative
+    entries are set to 0.
     """
     falling = np.sort(point)[::-1]
     constants = (np.cumsum(falling) - 1) / np.arange(1, len(point) + 1)
@@ -152,7 +144,7 @@ def lexical_probes(
     target: int,
     shared: Float[np.ndarray, " output"] | None = None,
 ) -> Float[np.ndarray, " position"]:
-    """beta (equation 28): the target's probability if all attention is on one position."""
+    """beta (eq. 28): the target's probability if all attention is on one position."""
     return _softmax(logits if shared is None else logits + shared)[:, target]
 
 
@@ -162,7 +154,7 @@ def target_probability(
     target: int,
     shared: Float[np.ndarray, " output"] | None = None,
 ) -> float:
-    """p_y under any attention (equation 27)."""
+    """p_y under any attention (eq. 27)."""
     total = attention @ logits
     return float(_softmax(total if shared is None else total + shared)[target])
 
@@ -172,6 +164,6 @@ def _gap(attention: np.ndarray, gradient: np.ndarray) -> float:
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-    """Over the last axis; SciPy's would take a second to import."""
+    """Over the last axis; importing SciPy's takes a second."""
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)

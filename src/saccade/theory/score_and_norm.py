@@ -4,25 +4,23 @@ and corollary 1).
 Statement. Under gradient flow, with the other words' scores and embeddings nearly constant, topic
 word i satisfies between any two times
 
-    [ s + e^s <1/Z_r> ] = [ ||v - <vbar_r>||^2 / 2 ]
-    (theorem 1)
+    [ s + e^s <1/Z_r> ] = [ ||v - <vbar_r>||^2 / 2 ]        (theorem 1)
 
 and, from scores of 0 and embeddings near 0,
 
-    ||v|| = sqrt( 2 (s + (e^s - 1) / m) ).
-    (corollary 1, "SEN")
+    ||v|| = sqrt( 2 (s + (e^s - 1) / m) ).                  (corollary 1, "SEN")
 
 Symbols. s, v: score and embedding of the word; Z_r, vbar_r: partition sum and weighted mean
 embedding of a sentence's other words; <.>: mean over the training sentences that contain the word;
 m: other words in a sentence.
 
 Sketch. dv is the attended gradient, ds its projection on v - vbar; vbar holds v with weight e^s /
-(e^s + Z_r), so (1 + e^s <1/Z_r>) ds = (v - <vbar_r>) . dv, and both sides integrate. The loss
-appears nowhere: the relation holds for every classifier.
+(e^s + Z_r), so (1 + e^s <1/Z_r>) ds = (v - <vbar_r>) . dv, and both sides integrate. The loss does
+not appear: the relation holds for every classifier.
 
-Limits. Steps of size eta add sum ||dv||^2 / 2 to the right side, so the error grows with eta; a
-start of variance sigma^2 adds ||v(0)||^2 to ||v||^2 and correlates gradients with sentences (error
-below Lipschitz sqrt(d) sigma^2 / 4).
+Limits. Steps of size eta add sum ||dv||^2 / 2 to the right side, so the error grows with eta. An
+initial variance of sigma^2 adds ||v(0)||^2 to ||v||^2 and correlates gradients with sentences
+(error below Lipschitz sqrt(d) sigma^2 / 4).
 """
 
 from typing import Any, ClassVar
@@ -32,60 +30,55 @@ import xarray as xr
 
 from saccade.core.interfaces import AbstractTheory
 from saccade.core.trajectory import at_start
+from saccade.tasks.topic_sentences import HasFillers
 
 
 class Corollary1(AbstractTheory):
-    """The norm that goes with a score."""
+    """The norm that corresponds to a score."""
 
     statement: ClassVar[str] = "||v|| = sqrt(2 (s + (exp(s) - 1) / m))"
     source: ClassVar[str] = "Lu 2021, corollary 1"
     predicts: ClassVar[tuple[str, ...]] = ("norm",)
 
-    def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
+    def predict(self, task: HasFillers, model: object, trajectory: xr.Dataset) -> xr.Dataset:
         del model
         norm = norm_of_score(trajectory["score"], task.filler_size)
-        return xr.Dataset(
-            {"norm": norm.assign_attrs(description="norm by corollary 1, from the measured score")}
-        )
+        name = "norm by corollary 1, from the measured score"
+        return xr.Dataset({"norm": norm.assign_attrs(long_name=name, units="1")})
 
 
 class Theorem1(AbstractTheory):
-    """The distance from the other words' mean that goes with a score, by the averages measured
-    on the way.
+    """The distance from the other words' mean that corresponds to a score, by the averages measured
+    along training.
     """
 
     statement: ClassVar[str] = "[s + exp(s) <1/Z_r>] = [||v - <vbar_r>||^2 / 2]"
     source: ClassVar[str] = "Lu 2021, theorem 1"
     predicts: ClassVar[tuple[str, ...]] = ("distance",)
 
-    def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
+    def predict(self, task: object, model: object, trajectory: xr.Dataset) -> xr.Dataset:
         del task, model
         left = trajectory["score"] + np.exp(trajectory["score"]) * trajectory["inverse_partition"]
         square = at_start(trajectory["distance"]) ** 2 + 2 * (left - at_start(left))
         distance = (square.clip(min=0) ** 0.5).transpose(*trajectory["distance"].dims)
-        return xr.Dataset(
-            {
-                "distance": distance.assign_attrs(
-                    description="distance by theorem 1, from the measured score"
-                )
-            }
-        )
+        name = "distance by theorem 1, from the measured score"
+        return xr.Dataset({"distance": distance.assign_attrs(long_name=name, units="1")})
 
 
 def norm_of_score(score: Any, filler_size: float) -> Any:
-    """Corollary 1: the embedding norm of a topic word of that score; 0 for negative scores,
-    where it says nothing.
+    """Corollary 1: the embedding norm of a topic word with a score; 0 for negative scores, to which
+    it does not apply.
     """
     return np.sqrt(2 * np.maximum(score + np.expm1(score) / filler_size, 0))
 
 
 def score_of_norm(norm: Any, filler_size: float) -> np.ndarray:
-    """Corollary 1 turned round, by Newton's method on a convex function (converges from the
-    right for any norm).
+    """The inverse of corollary 1, by Newton's method on a convex function (converges from the right
+    for any norm).
     """
     target = np.asarray(norm, float) ** 2 / 2
-    # Both s < target and e^s < 1 + m target hold at the solution, so the smaller of the two is a
-    # start to its right.
+    # Both s < target and e^s < 1 + m target hold at the solution, so the smaller of the two lies to
+    # its right.
     score = np.minimum(target, np.log1p(filler_size * target))
     for _ in range(50):
         excess = score + np.expm1(score) / filler_size - target

@@ -1,0 +1,273 @@
+"""What the commands of the command line do; each gives its exit code."""
+
+import dataclasses
+import hashlib
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from saccade.core.config import describe
+from saccade.core.errors import ConfigError, FileError, SaccadeError
+from saccade.core.lab import Lab
+from saccade.core.progress import Progress
+from saccade.core.record import Record
+from saccade.core.storage import write_atomically
+from saccade.core.study import Study
+from saccade.core.workers import asked_to_stop, report, run_in_processes, sensible_number
+from saccade.options import (
+    CompactOptions,
+    LedgerOptions,
+    ListOptions,
+    ReportOptions,
+    ReproduceOptions,
+    RunOptions,
+)
+from saccade.registry import find_study, known_study, study_names
+from saccade.report import terminal
+from saccade.report.judged import Entry, StoredStudy
+from saccade.report.ledger import ledger_markdown, ledger_rows
+
+
+def list_command(options: ListOptions, references: list[str]) -> int:
+    studies, problems = [], []
+    for reference in references or study_names():
+        try:
+            studies.append(find_study(reference))
+        except SaccadeError as error:  # one broken package must not hide the other studies
+            problems.append(error)
+    if options.json:
+        print(json.dumps([_plain(study) for study in studies], indent=2))
+    elif studies:
+        terminal.print_to_terminal(terminal.study_list(studies))
+    if problems:
+        raise type(problems[0])("; ".join(map(str, problems)))
+    return 0
+
+
+def _plain(study: Study[Any]) -> dict[str, Any]:
+    return {
+        "name": study.name,
+        "title": study.title,
+        "paper": study.paper,
+        "presets": list(study.presets),
+        "claims": [
+            {"id": claim.id, "statement": claim.statement, "source": claim.source}
+            for claim in study.claims
+        ],
+    }
+
+
+# -- trainings -------------------------------------------------------------------------------------
+
+
+def run_command(study: Study[Any], config: Any, options: RunOptions) -> int:
+    if options.dry_run:
+        return _dry_run(study, config, options)
+    with terminal.ProgressDisplay() as display:
+        record, folder = _trained(study, config, options, display)
+    if options.json:
+        about = {"study": study.name, "preset": options.preset, "record": str(folder / "record.nc")}
+        print(json.dumps(about | {"claims": list(record.verdicts.values())}, indent=2))
+        return 0
+    judgements = study.judge(record)
+    table = terminal.verdict_table(study, record, judgements)
+    terminal.print_to_terminal(table, *terminal.sweep_tables(judgements))
+    print(f"{display.summary()}; record and figures: {folder}")
+    return 0
+
+
+def _dry_run(study: Study[Any], config: Any, options: RunOptions) -> int:
+    precision = options.precision or study.precision
+    lab = Lab(options.output / "cache", precision, None, fresh=options.fresh, dry_run=True)
+    stopped = ""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about NaN, which every number is
+            study.experiment(config, lab)
+    except Exception as error:
+        if not lab.plans or (isinstance(error, SaccadeError) and "nan" not in str(error)):
+            raise
+        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        stopped = f"the numbers of {lab.plans[-1].name!r} decide which trainings follow ({why})"
+    if options.json:
+        plans = [dataclasses.asdict(plan) for plan in lab.plans]
+        about = {"study": study.name, "preset": options.preset, "device": lab.device}
+        print(json.dumps(about | {"trainings": plans, "stopped": stopped}, indent=2))
+        return 0
+    terminal.print_to_terminal(terminal.plan_table(lab.plans))
+    print(f"dry run on {lab.device}: nothing was trained")
+    if stopped:
+        print(f"not all trainings are listed: {stopped}")
+    return 0
+
+
+def _trained(
+    study: Study[Any],
+    config: Any,
+    options: RunOptions,
+    progress: Callable[[Progress], None],
+    stop: Callable[[], bool] | None = None,
+) -> tuple[Record, Path]:
+    """Train, judge, save the record and draw the figures; gives the record and its folder."""
+    from saccade.report.drawing import save_figure  # matplotlib takes half a second
+
+    precision = options.precision or study.precision
+    cache = options.output / "cache"
+    lab = Lab(cache, precision, progress, fresh=options.fresh, asked_to_stop=stop)
+    record = study.run(config, lab, options.preset)
+    folder = _folder(study, config, options)
+    record.save(folder / "record.nc")
+    for figure in study.drawn(record):
+        save_figure(figure, folder / "figures")
+    return record, folder
+
+
+def _folder(study: Study[Any], config: Any, options: RunOptions) -> Path:
+    """The folder of the preset; changed settings have their own, so that no run overwrites a
+    different one.
+    """
+    name = f"{study.name}-{options.preset}"
+    if config != study.config(options.preset):
+        changed = json.dumps(describe(config), sort_keys=True)
+        name = f"{name}-{hashlib.sha256(changed.encode()).hexdigest()[:8]}"
+    return options.output / name
+
+
+def reproduce_command(options: ReproduceOptions, _: list[str]) -> int:
+    from saccade.report.page import write_page
+
+    for path in options.study:
+        find_study(path)
+    chosen = options.only or (*study_names(), *map(str, options.study))
+    references = {find_study(reference).name: reference for reference in chosen}
+    records: dict[str, Record] = {}
+    with terminal.ProgressDisplay() as display:
+        for study, record, folder in _run_quick(list(references.values()), options, display):
+            records[study.name] = record
+            if not options.json:
+                with display.paused():
+                    table = terminal.verdict_table(study, record, study.judge(record))
+                    terminal.print_to_terminal(table)
+                    print(f"{study.name}: record and figures: {folder}\n", flush=True)
+    entries: list[Entry] = [(find_study(references[name]), records[name]) for name in references]
+    write_page(entries, options.page)
+    rows = ledger_rows(entries)
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        terminal.print_to_terminal(terminal.ledger_table(rows))
+        print(f"{display.summary()}; the page: {options.page}")
+    surprises = [row["claim"] for row in rows if row["verdict"] != row["expected"]]
+    if surprises:
+        raise SaccadeError(f"not as expected: {', '.join(surprises)}")
+    return 0
+
+
+def _run_quick(
+    references: list[str], options: ReproduceOptions, display: Callable[[Progress], None]
+) -> Iterator[tuple[Study[Any], Record, Path]]:
+    """Studies, records and folders, in the order in which the studies end."""
+    quick = RunOptions(options.output, options.precision, options.fresh)
+    studies = [find_study(reference) for reference in references]
+    configs = [study.config("quick") for study in studies]
+    processes = min(len(studies), sensible_number() if options.jobs is None else options.jobs)
+    if processes < 1:
+        raise ConfigError(f"--jobs: got {options.jobs}, allowed: a whole number, at least 1")
+    if processes == 1:
+        for study, config in zip(studies, configs, strict=True):
+            yield study, *_trained(study, config, quick, display)
+        return
+    rows = [(reference, options.study, quick) for reference in references]
+    for place, folder in run_in_processes(_run_quick_here, rows, processes, display):
+        yield studies[place], Record.open(folder / "record.nc"), folder
+
+
+def _run_quick_here(reference: str, files: Sequence[Path], quick: RunOptions) -> Path:
+    """Run one study in a worker process; gives the folder of its record."""
+    for file in files:
+        find_study(file)  # the reference may be the name of one
+    study = find_study(reference)
+    return _trained(study, study.config("quick"), quick, report, asked_to_stop)[1]
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+
+def report_command(options: ReportOptions, paths: list[str]) -> int:
+    entries = _opened(_files(paths), options.study)
+    from saccade.report.page import write_page  # after the records, whose mistakes are quick then
+
+    write_page(entries, options.output)
+    records = f"{len(entries)} record{'' if len(entries) == 1 else 's'}"
+    print(f"the page: {options.output} ({records})")
+    return 0
+
+
+def ledger_command(options: LedgerOptions, paths: list[str]) -> int:
+    entries = _opened(_files(paths), options.study)
+    if options.json:
+        print(json.dumps(ledger_rows(entries), indent=2))
+    elif options.output is None:
+        print(ledger_markdown(entries))
+    if options.output is not None:
+        write_atomically(options.output, ledger_markdown(entries).encode())
+        print(f"the ledger: {options.output}", file=sys.stderr)
+    return 0
+
+
+def compact_command(options: CompactOptions, paths: list[str]) -> int:
+    if len(paths) != 1:
+        raise ConfigError(f"record: got {len(paths)} paths, allowed: one")
+    files = _files(paths)
+    if len(files) != 1:
+        raise ConfigError(f"record: got {len(files)} records below {paths[0]}, allowed: one")
+    ((study, record),) = _opened(files, options.study, mention=False)
+    if isinstance(study, StoredStudy):
+        raise ConfigError(f"{study.note}, so nothing can be judged; name its file with --study")
+    smaller = study.with_verdicts(record.compact())
+    before = {one.claim: one.verdict for one in study.judge(record)}
+    changed = [claim for claim in before if before[claim] != smaller.verdicts[claim]["verdict"]]
+    if changed:
+        raise FileError(
+            f"{paths[0]}: rounding changes the verdict of {', '.join(changed)}; not written"
+        )
+    smaller.save(options.output)
+    new, old = (path.stat().st_size / 1000 for path in (options.output, files[0]))
+    print(f"{options.output}: {new:.0f} kB, was {old:.0f} kB")
+    return 0
+
+
+def _files(paths: Sequence[str]) -> list[Path]:
+    """Files as they are, and all records below folders."""
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if not path.exists():
+            raise FileError(f"cannot read {path}: no such file or folder")
+        files += sorted((*path.rglob("*.nc"), *path.rglob("*.nc.gz"))) if path.is_dir() else [path]
+    if not files:
+        raise FileError(f"no records (*.nc, *.nc.gz) below {', '.join(paths)}")
+    return files
+
+
+def _opened(files: Sequence[Path], studies: Sequence[Path], mention: bool = True) -> list[Entry]:
+    """Records with their studies; the verdicts that a record stores stand for a study that is not
+    installed.
+    """
+    for path in studies:
+        find_study(path)
+    entries: list[Entry] = []
+    for file in files:
+        record, problem = Record.open(file), "is not installed"
+        try:
+            study = known_study(record.study)
+        except SaccadeError as error:
+            study, problem = None, f"cannot be loaded ({error})"
+        if study is None:
+            study = StoredStudy.of(record, f"{file}: the study {record.study!r} {problem}")
+            if mention:
+                print(f"saccade: {study.note}; its stored verdicts are shown", file=sys.stderr)
+        entries.append((study, record))
+    return sorted(entries, key=lambda entry: (entry[0].name, entry[1].preset))

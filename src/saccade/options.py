@@ -1,0 +1,303 @@
+"""The options of every command as dataclasses, and the parser that is made from them.
+
+Every field is an option, with its default and, as help, the text below the field. The settings of a
+study become options in the same way. Every mistake is a `ConfigError` of one line.
+"""
+
+import argparse
+import ast
+import dataclasses
+import difflib
+import functools
+import inspect
+import itertools
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from saccade.core.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True)
+class ListOptions:
+    """The studies, with their presets and claims: all, or those named."""
+
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _TrainingOptions:
+    output: Path = Path("runs")
+    """Folder for records, figures and the cache of trainings."""
+    precision: Literal["float32", "float64"] | None = None
+    """Precision of training; by default the study's own."""
+    fresh: bool = False
+    """Train again even if the cache holds these trainings."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunOptions(_TrainingOptions):
+    """Run one study: train, judge its claims, draw its figures, save the record."""
+
+    preset: str = "quick"
+    """Settings to start from; the options below change single ones."""
+    sweep: tuple[str, ...] = ()
+    """NAME=V1,V2,...: train the grid of these values of a setting that takes a NUMBER; may be given
+    several times."""
+    dry_run: bool = False
+    """Train nothing; show members, steps, memory and estimated time of every training."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReproduceOptions(_TrainingOptions):
+    """Run every study on its quick preset; exit code 1 if a verdict is not the expected one."""
+
+    page: Path = Path("report.html")
+    """The page to write."""
+    only: tuple[str, ...] = ()
+    """Names or .py files of the studies to run; all if none is given."""
+    study: tuple[Path, ...] = ()
+    """.py files of studies to run besides those that are installed."""
+    jobs: int | None = None
+    """Studies at once, each in its own process; by default one per core, at most four, and one on
+    an accelerator."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _RecordOptions:
+    study: tuple[Path, ...] = ()
+    """The .py file of a study that is not installed; may be given several times."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportOptions(_RecordOptions):
+    """The page, from records alone: nothing is trained."""
+
+    output: Path = Path("report.html")
+    """The page to write."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LedgerOptions(_RecordOptions):
+    """The table of verdicts, judged again from records alone."""
+
+    output: Path | None = None
+    """Markdown file to write; printed if none is given."""
+    json: bool = False
+    """Print JSON instead."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CompactOptions(_RecordOptions):
+    """A smaller copy of a record, judged again: numbers are rounded to 14 binary digits (double
+    precision: 44). It is refused if that changes a verdict.
+    """
+
+    output: Path = Path("record.nc.gz")
+    """The copy to write; compressed as a whole if its name ends in .gz."""
+
+
+# -- the parser ------------------------------------------------------------------------------------
+
+
+def parsed(
+    parts: Mapping[str, Any], arguments: Sequence[str], program: str, positional: str = ""
+) -> tuple[list[Any], list[str]]:
+    """The parts, given as titles and defaults, with the options applied; and positional arguments.
+
+    Fields of nested dataclasses are options by their plain names. `positional` names what may
+    stand among the options; an option of several values then takes one value at a time, and is
+    repeated.
+    """
+    usage = " ".join(filter(None, [program, positional, "[OPTIONS]"]))
+    description = inspect.getdoc(type(next(iter(parts.values()))))
+    parser = _Parser(program, usage, description)
+    fields = [(title, field) for title, part in parts.items() for field in _fields(part)]
+    names = [field.name for _, field in fields]
+    groups = {title: parser.add_argument_group(title) for title in parts}
+    next(iter(groups.values())).add_argument("-h", "--help", action="help", help="Show this help.")
+    known: dict[str, str] = {}
+    for title, field in fields:
+        flag = field.flag(unique=names.count(field.name) == 1)
+        if flag in known:
+            raise ConfigError(f"{program}: got two settings named {flag}, allowed: one")
+        field.add(groups[title], flag, f"{title}.{field.path}", one_by_one=bool(positional))
+        known[flag] = field.kind.allowed
+    given = [_plain(argument) for argument in arguments]
+    try:
+        found, rest = parser.parse_known_args(given)
+    except argparse.ArgumentError as error:
+        flag = str(error.argument_name).partition("/")[0]
+        got = re.sub("^ignored explicit argument", "got", error.message)
+        got = "got nothing" if got.startswith("expected") else got
+        raise ConfigError(f"{flag}: {got}, allowed: {known[flag]}") from None
+    for one in rest:
+        if one.startswith("-"):
+            flag = one.partition("=")[0]
+            close = difflib.get_close_matches(flag.strip("-"), [name[2:] for name in known], 1)
+            hint = f"did you mean --{close[0]}? " if close else ""
+            raise ConfigError(
+                f"{flag}: no such option of {program}; {hint}allowed: {', '.join(known)}"
+            )
+        if not positional:
+            before = given[max(given.index(one) - 1, 0)]
+            what = f"{before}: " if before in known else ""
+            allowed = known.get(before, f"the options {', '.join(known)}")
+            raise ConfigError(f"{what}got {one.strip()!r}, allowed: {allowed}")
+    values = {path: tuple(v) if isinstance(v, list) else v for path, v in vars(found).items()}
+    return [_applied(part, f"{title}.", values) for title, part in parts.items()], rest
+
+
+def first_value(arguments: Sequence[str], flag: str, default: str) -> str:
+    """The value of one option, read before the others: they depend on it."""
+    parser = _Parser()
+    parser.add_argument(flag, nargs="?", dest="value")
+    return parser.parse_known_args(arguments)[0].value or default
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises errors instead of printing them."""
+
+    def __init__(self, program: str = "", usage: str = "", description: str | None = None):
+        layout = functools.partial(argparse.HelpFormatter, max_help_position=28)
+        super().__init__(program, usage, description, formatter_class=layout, add_help=False)
+        self.allow_abbrev = self.exit_on_error = False
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{self.prog}: {message}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kind:
+    """How the values of a type are read from text."""
+
+    allowed: str
+    word: str
+    """Stands for the value in the help."""
+    read: Callable[[str], Any]
+    several: bool = False
+
+    def __call__(self, text: str) -> Any:
+        text = text.removeprefix(" ")
+        try:
+            return self.read(text)
+        except (ValueError, KeyError):
+            raise argparse.ArgumentTypeError(f"got {text!r}") from None
+
+
+_SWITCH = _Kind("no value (it is a switch)", "", bool)
+_KINDS = {
+    bool: _SWITCH,
+    int: _Kind("a whole number", "INTEGER", int),
+    float: _Kind("a number", "NUMBER", float),
+    str: _Kind("a text", "TEXT", str),
+    Path: _Kind("a path", "PATH", Path),
+}
+
+
+def _kind(hint: Any) -> _Kind | None:
+    """None for a type that no option can set, such as a function."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        choices = {str(one): one for one in inner}
+        return _Kind(", ".join(choices), f"{{{','.join(choices)}}}", choices.__getitem__)
+    if origin in (typing.Union, types.UnionType):
+        kinds = [_kind(one) for one in inner if one is not types.NoneType]
+        return kinds[0] if len(kinds) == 1 else None
+    if origin is tuple and len({*inner} - {...}) == 1:
+        one = _kind(inner[0])
+        if one is None or one is _SWITCH or one.several:
+            return None
+        return dataclasses.replace(one, allowed=f"{one.allowed}, one or more", several=True)
+    return _KINDS.get(hint) if isinstance(hint, type) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Field:
+    """A field of a config that is an option."""
+
+    path: str
+    """Dotted, from the config down."""
+    kind: _Kind
+    default: Any
+    help: str
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition(".")[2]
+
+    def flag(self, unique: bool) -> str:
+        name = (self.name if unique else self.path).replace("_", "-")
+        # A switch that is on can only be turned off.
+        return f"--no-{name}" if self.kind is _SWITCH and self.default else f"--{name}"
+
+    def add(self, group: Any, flag: str, dest: str, one_by_one: bool) -> None:
+        shown = self.default
+        shown = " ".join(map(str, shown)) if isinstance(shown, tuple) else shown
+        text = self.help if shown in (None, "") else f"{self.help} (default: {shown})"
+        given: dict[str, Any] = {"dest": dest, "default": argparse.SUPPRESS}
+        if self.kind is _SWITCH:
+            text = f"Turn off: {self.help}" if self.default else self.help
+            given |= {"action": "store_const", "const": not self.default}
+        else:
+            given |= {"type": self.kind, "metavar": self.kind.word}
+        if self.kind.several:
+            given |= {"action": "append"} if one_by_one else {"action": "extend", "nargs": "+"}
+        flags = [flag, "-o"] if flag == "--output" else [flag]
+        group.add_argument(*flags, help=text.replace("%", "%%"), **given)
+
+
+def _fields(config: Any, above: str = "") -> Iterator[_Field]:
+    hints, texts = typing.get_type_hints(type(config)), _texts(type(config))
+    for field in dataclasses.fields(config):
+        value, path = getattr(config, field.name), f"{above}{field.name}"
+        kind = _kind(hints[field.name])
+        if dataclasses.is_dataclass(value) and field.init:
+            yield from _fields(value, f"{path}.")
+        elif kind is not None and field.init:
+            yield _Field(path, kind, value, texts.get(field.name, ""))
+
+
+def _texts(kind: type) -> dict[str, str]:
+    """The texts below the fields of a dataclass and of its bases."""
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except (OSError, TypeError, SyntaxError):
+            continue  # made in an interactive session
+        for field, text in itertools.pairwise(getattr(tree, "body", ())):
+            match field, text:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(found))),
+                ):
+                    texts[name] = " ".join(found.split())
+    return texts
+
+
+def _plain(argument: str) -> str:
+    """Underscores in names are hyphens; a space keeps a negative number from being an option."""
+    if argument.startswith("--"):
+        name, equals, value = argument.partition("=")
+        return name.replace("_", "-") + equals + value
+    return f" {argument}" if re.match(r"-\.?\d", argument) else argument
+
+
+def _applied(config: Any, above: str, values: Mapping[str, Any]) -> Any:
+    """The config with all values at once: one alone may not fit the others."""
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        path, value = f"{above}{field.name}", getattr(config, field.name)
+        if path in values:
+            changes[field.name] = values[path]
+        elif any(other.startswith(f"{path}.") for other in values):
+            changes[field.name] = _applied(value, f"{path}.", values)
+    return dataclasses.replace(config, **changes) if changes else config

@@ -1,0 +1,192 @@
+"""The studies: those of the package, those of installed packages, and files of the user's own.
+
+A study is named by the file in `saccade/studies`, by an entry point of the group `saccade.studies`
+in an installed package, or by the path of a .py file that defines `STUDY`.
+"""
+
+import difflib
+import importlib
+import importlib.metadata
+import os
+import pkgutil
+import re
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from saccade.core.errors import ConfigError, FileError, SaccadeError
+
+if TYPE_CHECKING:
+    from saccade.core.study import Study
+
+GROUP = "saccade.studies"
+"""The package of the built-in studies, and the entry-point group of all others."""
+_FOLDER = Path(__file__).parent / "studies"
+_loaded: "dict[str, tuple[Path, int, Study[Any]]]" = {}
+"""Studies that this process loaded from files: by name, with the file and its time of change."""
+
+
+def study_names() -> list[str]:
+    """Names of the built-in studies and of those in installed packages; nothing is imported."""
+    return sorted({*_built_in(), *(point.name for point in _entry_points())})
+
+
+def find_study(reference: str | Path) -> "Study[Any]":
+    """The study of a name or of the path of a .py file.
+
+    A study that was loaded from a file is known by its name from then on.
+    """
+    text = str(reference)
+    if text.endswith(".py") or os.sep in text or "/" in text:
+        return _of_file(Path(text))
+    study = known_study(text)
+    if study is None:
+        known = [*study_names(), *_loaded]
+        close = difflib.get_close_matches(text, known, 1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise ConfigError(
+            f"study: got {text!r}, {hint}allowed: {', '.join(known)}, or the path of a .py file"
+        )
+    return study
+
+
+def known_study(name: str) -> "Study[Any] | None":
+    """The study of a name, which is never taken for a path; None if there is none."""
+    if name in _built_in():
+        return importlib.import_module(f"{GROUP}.{name}").STUDY
+    if name in _loaded:
+        return _loaded[name][2]
+    points = [point for point in _entry_points() if point.name == name]
+    if len(points) > 1:
+        found = ", ".join(point.value for point in points)
+        raise ConfigError(f"study {name}: got several entry points ({found}), allowed: one")
+    return _of_entry_point(points[0]) if points else None
+
+
+def _built_in() -> list[str]:
+    names = (module.name for module in pkgutil.iter_modules([str(_FOLDER)]))
+    return sorted(name for name in names if not name.startswith("_"))
+
+
+def _entry_points() -> list[importlib.metadata.EntryPoint]:
+    """Entry points of installed packages, each once; a built-in study cannot be replaced."""
+    found = {(one.name, one.value): one for one in importlib.metadata.entry_points(group=GROUP)}
+    built_in = _built_in()
+    return [point for point in found.values() if point.name not in built_in]
+
+
+def _of_entry_point(point: importlib.metadata.EntryPoint) -> "Study[Any]":
+    package = f" of {point.dist.name}" if point.dist is not None else ""
+    where = f"entry point {point.name!r}{package} ({point.value})"
+    try:
+        found = point.load()
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{where}: cannot be loaded: {_described(error)}") from error
+    study = _required_study(found, where)
+    if study.name != point.name:
+        raise ConfigError(f"{where}: its study is named {study.name!r}, allowed: {point.name!r}")
+    return study
+
+
+def _of_file(path: Path) -> "Study[Any]":
+    """`STUDY` of a file, executed again if the file has changed."""
+    file = path.resolve()
+    if file.parent == _FOLDER.resolve() and file.stem in _built_in():
+        return find_study(file.stem)
+    try:
+        changed, source = file.stat().st_mtime_ns, file.read_bytes()
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror or error}") from error
+    if file.suffix != ".py":
+        raise ConfigError(f"study: got {str(path)!r}, allowed: a name, or the path of a .py file")
+    for known, time, study in _loaded.values():
+        if (known, time) == (file, changed):
+            return study
+    study = _required_study(_executed(file, source, path), str(path))
+    if not re.fullmatch(r"\w[\w-]*", str(study.name)):
+        raise ConfigError(
+            f"{path}: its study is named {study.name!r}, allowed: letters, digits, '_' and '-'"
+        )
+    if study.name in _built_in():
+        raise ConfigError(
+            f"{path}: its study is named {study.name!r}, which is built in; give it another name"
+        )
+    other = _loaded.get(study.name, (file,))[0]
+    if other != file:
+        raise ConfigError(
+            f"{path}: its study is named {study.name!r}, as that of {other}; give it another name"
+        )
+    _loaded[study.name] = file, changed, study
+    return study
+
+
+def _executed(file: Path, source: bytes, path: Path) -> ModuleType:
+    """The module of a file, under a private name, with the file's folder importable."""
+    _make_importable(file.parent)
+    name = f"_study_{file.stem}"
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ != str(file):
+        name = f"{name}_in_{'_'.join(file.parent.parts[1:])}"
+    module = ModuleType(name)
+    module.__file__ = str(file)
+    sys.modules[name] = module  # dataclasses look up their module here
+    try:
+        # Not by the import system, whose bytecode files can be stale within one second.
+        exec(compile(source, file, "exec"), module.__dict__)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        where, line = _place(error, file)
+        text = str(path) if where == file else f"{path}: {where}"
+        raise ConfigError(f"{text}, line {line}: {_described(error)}") from error
+    return module
+
+
+def _make_importable(folder: Path) -> None:
+    """Put a folder first on the module path; modules of the same name beside other studies go."""
+    beside = {entry.stem for entry in folder.iterdir() if entry.suffix in (".py", "")}
+    others = {known.parent for known, _, _ in _loaded.values()} - {folder}
+    stale = {name for name in beside & set(sys.modules) if _folder_of(name) in others}
+    for name in [name for name in sys.modules if name.partition(".")[0] in stale]:
+        del sys.modules[name]
+    if str(folder) in sys.path:
+        sys.path.remove(str(folder))
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+
+
+def _folder_of(name: str) -> Path | None:
+    """The folder from which an imported module or package came."""
+    file = getattr(sys.modules[name], "__file__", None)
+    if file is None:
+        return None
+    return Path(file).parents[1 if Path(file).name == "__init__.py" else 0]
+
+
+def _required_study(found: Any, where: str) -> "Study[Any]":
+    from saccade.core.study import Study
+
+    if isinstance(found, ModuleType):
+        if not hasattr(found, "STUDY"):
+            raise ConfigError(f"{where}: has no STUDY, allowed: STUDY = Study(...)")
+        found = found.STUDY
+    if not isinstance(found, Study):
+        got = type(found).__name__
+        raise ConfigError(f"{where}: STUDY is of type {got}, allowed: a saccade Study")
+    return found
+
+
+def _place(error: BaseException, file: Path) -> tuple[Path, int]:
+    """File and line of an error: the deepest that lies in the folder of the user's file."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return Path(error.filename), error.lineno or 0
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [(Path(frame.filename), frame.lineno or 0) for frame in frames]
+    return next((one for one in reversed(places) if file.parent in one[0].parents), (file, 0))
+
+
+def _described(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {error.msg}"
+    return str(error) if isinstance(error, SaccadeError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,99 @@
+"""Settings, measures and pictures that the studies of Li, Li & Risteski (2023) share."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from saccade.core.errors import ConfigError
+from saccade.core.figure import HeatMap
+from saccade.core.interfaces import AbstractTheory
+from saccade.core.lab import Training
+from saccade.core.record import Arm
+from saccade.core.sweep import Swept
+from saccade.tasks.long_documents import LongDocumentQueries, LongDocuments
+from saccade.tasks.topic_documents import Masking, TopicDocuments
+
+SHOWN_TOPICS = 4
+"""Topics on a picture of a table of ids."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentSettings:
+    """Sizes and masking of documents about topics."""
+
+    topics: int = 10
+    """Topics (T)."""
+    words_per_topic: int = 10
+    """Words of each topic (v)."""
+    topics_per_document: int = 4
+    """Distinct topics per document (tau)."""
+    masking: Masking = Masking()
+    """How words are masked."""
+
+    def __post_init__(self):
+        TopicDocuments(self.topics, self.words_per_topic, self.topics_per_document)  # checks sizes
+        if self.topics_per_document == self.topics:
+            raise ConfigError(
+                f"topics_per_document: got {self.topics_per_document}, allowed: fewer than the"
+                f" {self.topics} topics; documents about all topics show the same frequencies, and"
+                " topics cannot be distinguished"
+            )
+        right = self.masking.shares.right
+        if not isinstance(right, Swept) and right <= 0:
+            raise ConfigError(
+                f"selected: got {self.masking.selected:g} with kept {self.masking.kept:g},"
+                " allowed: some words that are shown unchanged"
+            )
+
+    def finite(self, shortest: int, longest: int, **settings: Any) -> TopicDocuments:
+        """Documents of finite length."""
+        sizes = (self.topics, self.words_per_topic, self.topics_per_document)
+        lengths = {"shortest": shortest, "longest": longest}
+        return TopicDocuments(*sizes, masking=self.masking, **lengths, **settings)
+
+    def long(self) -> LongDocuments:
+        """Infinitely long documents, for uniform attention."""
+        tau = float(self.topics_per_document)
+        return LongDocuments(self.topics, self.words_per_topic, tau, self.masking)
+
+    def queries(self) -> LongDocumentQueries:
+        """Infinitely long documents, for attention that depends on the query."""
+        sizes = (self.topics, self.words_per_topic, self.topics_per_document)
+        return LongDocumentQueries(*map(float, sizes), masking=self.masking)
+
+
+def only(arms: Mapping[str, Arm]) -> Arm:
+    """The arm of a check that names a single one."""
+    (arm,) = arms.values()
+    return arm
+
+
+def end_of(
+    variable: str, largest_over: Sequence[str] = (), **where: Any
+) -> Callable[[Mapping[str, Arm], Any], xr.DataArray]:
+    """Measures a variable of the only arm at the last step, at some coordinates."""
+    return lambda arms, config: only(arms).end[variable].sel(where).max(largest_over)
+
+
+def arm_of(training: Training, theory: AbstractTheory | None, task: Any, model: Any) -> Arm:
+    """A training with the prediction of a theory, if there is one."""
+    if theory is None:
+        return Arm.of(training)
+    return Arm.of(training, theory.predict(task, model, training.trajectory), theory.source)
+
+
+def first_seed(arm: Arm) -> Arm:
+    """The arm with the snapshots of one seed: large tables that are only drawn."""
+    first = arm.snapshot.isel(seed=slice(0, 1), missing_dims="ignore")
+    return dataclasses.replace(arm, snapshot=first)
+
+
+def corner(documents: DocumentSettings, table: xr.DataArray, label: str) -> HeatMap:
+    """The first seed's table of ids at the end: the hidden id and the words of the first topics."""
+    shown = 1 + min(SHOWN_TOPICS, documents.topics) * documents.words_per_topic
+    ids = np.arange(shown)
+    cells = table.isel(seed=0, step=-1).values[:shown, :shown]
+    return HeatMap(label, ids, ids, cells.astype(float))

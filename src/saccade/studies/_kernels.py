@@ -1,0 +1,60 @@
+"""Settings that the two studies of Song, Han, Zhang, Ding & Hong (2024) share."""
+
+import dataclasses
+
+import xarray as xr
+
+from saccade.core.record import Arm
+from saccade.core.study import Divergence
+from saccade.core.sweep import require_count
+from saccade.core.trajectory import fall
+from saccade.models.attention_regression import AttentionRegressionConfig
+from saccade.models.kernels import KernelName
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractKernelConfig:
+    """Sizes and scales of the data and the model."""
+
+    seeds: int = 10
+    """Repetitions, each with its own data and initialisation."""
+    sequences: int = 4
+    """Sequences (N)."""
+    positions: int = 4
+    """Vectors per sequence (n)."""
+    head_dimension: int = 16
+    """Dimension of queries, keys and values (d)."""
+    value_scale: float = 1.0
+    """Initial scale of W^V."""
+    output_scale: float = 4.0
+    """Scale of the fixed W^O."""
+
+    def __post_init__(self):
+        require_count(self, "seeds", "sequences", "positions", "head_dimension")
+
+    @property
+    def rows(self) -> int:
+        """Nn: vectors in total."""
+        return self.sequences * self.positions
+
+    def model(
+        self, kernel: KernelName, heads: int, trained: tuple[str, ...]
+    ) -> AttentionRegressionConfig:
+        return AttentionRegressionConfig(
+            kernel,
+            heads,
+            self.head_dimension,
+            trained,
+            value_scale=self.value_scale,
+            output_scale=self.output_scale,
+        )
+
+
+def last_over_first(arm: Arm) -> xr.DataArray:
+    """Last loss / first loss."""
+    return fall(arm.trajectory["loss"])
+
+
+def no_code(setting: str, paper: str, ours: str, effect: str) -> Divergence:
+    """A divergence from the poster; the authors released no code."""
+    return Divergence(setting, paper, "none released", ours, effect)

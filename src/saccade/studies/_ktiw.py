@@ -1,0 +1,95 @@
+"""Settings and helpers shared by the studies of Snell, Zhong, Klein & Steinhardt 2021 (knowledge to
+translate individual words, KTIW).
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import xarray as xr
+
+from saccade.core.batches import Fresh
+from saccade.core.figure import Line, over_seeds
+from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask
+from saccade.core.lab import Lab, Training
+from saccade.core.optimiser import Adam
+from saccade.core.record import Arm
+from saccade.core.schedule import Every, Recording
+from saccade.core.sweep import require_count, require_positive, require_single
+from saccade.tasks.copying import Copying
+
+Arms = Mapping[str, Arm]
+PAPER = "Snell, Zhong, Klein & Steinhardt 2021"
+FULL_SIZE = (
+    lambda config: config.length >= 40,
+    "sequences of 40 words (preset paper); shorter ones are also learned in other ways",
+)
+
+QUICK: dict[str, Any] = {"length": 8, "hidden": 32, "batch_size": 32, "rate": 0.005}
+"""Settings of the presets `quick`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractTrainingConfig:
+    """Settings of a study that trains sequence models on fresh batches."""
+
+    seeds: int = 20
+    """Repetitions, each with its own initialisation and data."""
+    hidden: int = 256
+    """Size of embeddings and states."""
+    batch_size: int = 128
+    """New examples per step."""
+    rate: float = 0.001
+    """Learning rate of Adam."""
+
+    def __post_init__(self):
+        require_count(self, "seeds", "hidden", "batch_size")
+        require_positive(self, "rate")
+        require_single(self, "the study's arms share it", "rate")
+
+    def train(
+        self,
+        lab: Lab,
+        name: str,
+        task: AbstractTask,
+        model: AbstractModelConfig,
+        steps: int,
+        record: Recording,
+        **options: Any,
+    ) -> Training:
+        """Train with these settings; `options` go to the lab and take precedence."""
+        options = {"seeds": self.seeds, "batches": Fresh(self.batch_size), "name": name, **options}
+        return lab.train(task, model, Adam(self.rate), steps, record, **options)
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractCopyingConfig(AbstractTrainingConfig):
+    """Settings of a study of copying."""
+
+    length: int = 40
+    """Words per sequence."""
+    test_size: int = 50
+    """Test sequences."""
+    interval: int = 10
+    """Steps between two evaluations."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_count(self, "length", "test_size", "interval")
+
+    def copying(self, words: float, **settings: Any) -> Copying:
+        return Copying(self.length, words, test_size=self.test_size, **settings)
+
+    def recording(self, *probes: AbstractProbe) -> Recording:
+        return Recording(probes, Every(self.interval))
+
+
+def curve(label: str, values: xr.DataArray) -> Line:
+    """The mean over seeds along the steps, with the range."""
+    return over_seeds(label, values["step"], values)
+
+
+def runs(label: str, values: xr.DataArray) -> list[Line]:
+    """One line per seed along the steps."""
+    steps = values["step"].values
+    return [Line(label, steps, values.sel(seed=seed).values) for seed in values["seed"].values]
