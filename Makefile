@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help reproduce test lint types bench ledger docs clean
+.PHONY: help reproduce test lint types bench ledger docs site clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -13,11 +13,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "saccade needs Python 3.11 or newer; point PYTHON to one: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable '.[dev]'
+	$(PIP) --editable .
 	@touch $@
 
-$(VENV)/.bench: $(VENV)/.installed
-	$(PIP) --editable '.[bench]'
+$(VENV)/.extras: $(VENV)/.installed
+	$(PIP) --editable '.[dev,docs,bench]'
 	@touch $@
 
 reproduce: $(VENV)/.installed  ## run every study on its quick preset, print the ledger, write report.html
@@ -26,15 +26,15 @@ reproduce: $(VENV)/.installed  ## run every study on its quick preset, print the
 test: lint types  ## lint, types and tests
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-lint: $(VENV)/.installed  ## style and layering
+lint: $(VENV)/.extras  ## style and layering
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 
-types: $(VENV)/.installed  ## static types
+types: $(VENV)/.extras  ## static types
 	$(BIN)/basedpyright
 
-bench: $(VENV)/.bench  ## the engine against the plain PyTorch loop, as ratios
+bench: $(VENV)/.extras  ## the engine against the plain PyTorch loop, as ratios
 	$(BIN)/python benchmarks/against_torch.py
 	$(BIN)/python benchmarks/topics_and_kernels.py
 	$(BIN)/python benchmarks/recurrent.py
@@ -43,7 +43,11 @@ bench: $(VENV)/.bench  ## the engine against the plain PyTorch loop, as ratios
 ledger: $(VENV)/.installed  ## docs/ledger.md from the committed records
 	$(BIN)/saccade ledger results -o docs/ledger.md
 
-docs: ledger  ## the generated parts of docs/
+docs: ledger  ## the generated parts of the repository: docs/ledger.md and the public names
+	$(BIN)/python -m saccade.names
+
+site: $(VENV)/.extras  ## the documentation with its API reference, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 clean:  ## remove what was made here, but for the runs
 	rm -rf $(VENV) report.html .pytest_cache .ruff_cache .hypothesis
