@@ -3,6 +3,8 @@ tests share.
 """
 
 import os
+import signal
+from collections.abc import Iterator
 
 import jax
 import pytest
@@ -47,10 +49,20 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
     jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
-    return Lab(folder)
+    return Lab(folder, progress=None)
 
 
 @pytest.fixture(scope="session")
 def precise_lab(lab: Lab) -> Lab:
     """The same folder in float64, for closed forms."""
-    return Lab(lab.folder, precision="float64")
+    return Lab(lab.folder, precision="float64", progress=None)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C reaches this process and those that it starts, even if the caller ignores it, as
+    `nohup` does.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

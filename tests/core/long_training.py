@@ -3,7 +3,7 @@ killed.
 
     python long_training.py FOLDER
 
-Prints a line an event, and in the end a digest of every number.
+Prints a line per event, and in the end a digest of every number.
 """
 
 import dataclasses
@@ -15,10 +15,12 @@ from pathlib import Path
 import jax
 from word_table import TASK, Table, WordTableConfig
 
+from saccade.core.batches import Minibatch
 from saccade.core.errors import SaccadeError
-from saccade.core.lab import Lab, Progress, Training
+from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam
-from saccade.core.schedule import Every
+from saccade.core.progress import Progress
+from saccade.core.schedule import Every, Recording
 
 STEPS = 4000
 """A dispatch ends after 32 recorded steps at the latest, so this makes 25 of them or more on any
@@ -33,11 +35,9 @@ def train(lab: Lab) -> Training:
         WordTableConfig(),
         Adam(0.01),
         STEPS,
-        (Table(),),
-        snapshots=(Table(),),
-        record=Every(5),
+        Recording((Table(),), Every(5), ends=(Table(),)),
         seeds=4,
-        batch_size=8,
+        batches=Minibatch(8),
         name="long training",
     )
 

@@ -28,6 +28,11 @@ def checked(function: Any) -> Any:
         _speaks_of_arrays(hint) for hint in hints
     ):
         return function
+    # What a task must have is for the type checker; at run time a task that lacks it is refused.
+    function.__annotations__ = {
+        name: Any if getattr(hint, "_is_protocol", False) else hint
+        for name, hint in inspect.get_annotations(function).items()
+    }
     return beartype(conf=_CONFIGURATION)(function)
 
 

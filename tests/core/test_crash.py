@@ -15,7 +15,8 @@ from pathlib import Path
 import long_training
 import pytest
 
-from saccade.core.lab import Lab, Progress
+from saccade.core.lab import Lab
+from saccade.core.progress import Progress
 from saccade.core.storage import read_state
 
 KILLS = 3
@@ -85,6 +86,7 @@ def test_killed_training_ends_with_the_bits_of_an_unbroken_one(
     assert ended == numbers
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_interrupted_training_says_how_to_go_on_and_does(
     lab: Lab, unbroken: tuple[str, str], tmp_path: Path
 ):

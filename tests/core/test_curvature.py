@@ -24,12 +24,14 @@ from word_table import (
     squares,
 )
 
-from saccade.core.engine import cross_entropy, initial_model, training_set
+from saccade.core.batches import Minibatch
 from saccade.core.errors import ConfigError, InterruptedTrainingError
 from saccade.core.interfaces import Batch
-from saccade.core.lab import Lab, Progress, Training
+from saccade.core.lab import Lab, Training
+from saccade.core.members import initial_model, training_set
 from saccade.core.optimiser import Adam, GradientDescent, GradientFlow
-from saccade.core.schedule import Every
+from saccade.core.progress import Progress
+from saccade.core.schedule import Every, Recording
 
 CURVED = GradientDescent(0.8, curvature=example_curvature)
 
@@ -47,8 +49,7 @@ def train(lab: Lab, steps: int = 20, **changes) -> Training:
         "task": TASK,
         "model": WordTableConfig(),
         "optimiser": CURVED,
-        "probes": (Table(),),
-        "record": Every(5),
+        "record": Recording((Table(),), Every(5)),
         "seeds": 4,
         "loss": squares,
     }
@@ -98,28 +99,29 @@ def test_adam_and_minibatches_take_it_too(lab: Lab):
     training set.
     """
     table = train(
-        lab, 1, optimiser=Adam(0.1, curvature=example_curvature), batch_size=4
+        lab, 1, optimiser=Adam(0.1, curvature=example_curvature), batches=Minibatch(4)
     ).trajectory["table"]
     step = abs(table.isel(step=-1) - table.isel(step=0)).median(("word", "label"))
     np.testing.assert_allclose(step, 0.1 / curvatures(), rtol=1e-4)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_the_unit_survives_an_interruption(lab: Lab, curved: Training, tmp_path: Path):
     def interrupt(event: Progress) -> None:
         if event.step >= 5 and not event.finished:
             os.kill(os.getpid(), signal.SIGINT)
 
-    own = Lab(tmp_path)
+    own = Lab(tmp_path, progress=None)
     with pytest.raises(InterruptedTrainingError):
         train(dataclasses.replace(own, progress=interrupt))
     assert train(own).trajectory.identical(curved.trajectory)
 
 
-@pytest.mark.parametrize("kind", [GradientDescent, Adam])
-def test_a_curvature_is_named(kind: type):
+@pytest.mark.parametrize(("kind", "error"), [(GradientDescent, ConfigError), (Adam, TypeError)])
+def test_a_curvature_is_named(kind: type, error: type[Exception]):
     assert kind(0.5, curvature=example_curvature).curvature is example_curvature
     assert kind(0.5).curvature is None
-    with pytest.raises((TypeError, ConfigError)):
+    with pytest.raises(error):
         kind(0.5, example_curvature)
     assert GradientDescent(0.5, 0.25).momentum == 0.25
 
@@ -131,12 +133,12 @@ STRENGTH, RATE = 0.2, 0.5
 
 def test_a_penalty_pulls_and_is_part_of_the_recorded_loss(lab: Lab):
     """Alone, half the strength times the squared norm multiplies the table by 1 - rate x
-    strength a step.
+    strength per step.
     """
     changes = {
         "model": RidgedConfig(strength=STRENGTH),
         "loss": nothing,
-        "probes": (Table(), Gradient()),
+        "record": Recording((Table(), Gradient()), Every(5)),
     }
     trajectory = train(lab, optimiser=GradientDescent(RATE), **changes).trajectory
     table = trajectory["table"]
@@ -152,14 +154,12 @@ def test_a_penalty_pulls_and_is_part_of_the_recorded_loss(lab: Lab):
 
 
 def ridged_entropy(model: WordTable, batch: Batch):
-    return cross_entropy(model, batch) + STRENGTH * jnp.sum(model.table**2) / 2
+    return model.loss(batch) + STRENGTH * jnp.sum(model.table**2) / 2
 
 
 def test_a_penalty_is_the_same_as_a_term_of_the_loss(lab: Lab):
-    changes = {"optimiser": GradientDescent(RATE), "batch_size": 8}
-    ridged = train(
-        lab, model=RidgedConfig(strength=STRENGTH), loss=cross_entropy, **changes
-    ).trajectory
+    changes = {"optimiser": GradientDescent(RATE), "batches": Minibatch(8)}
+    ridged = train(lab, model=RidgedConfig(strength=STRENGTH), loss=None, **changes).trajectory
     term = train(lab, loss=ridged_entropy, **changes).trajectory
     for name in ("loss", "table"):
         np.testing.assert_allclose(
@@ -174,7 +174,7 @@ def test_the_flow_feels_a_penalty(precise_lab: Lab):
     decay = (flow["table"] / flow["table"].isel(step=0)).mean(("word", "label")).squeeze("seed")
     np.testing.assert_allclose(
         decay, np.exp(-STRENGTH * flow["time"].values), rtol=1e-4
-    )  # the solver keeps 1e-6 a step
+    )  # the solver keeps 1e-6 per step
     assert jax.numpy.zeros(1).dtype == np.float32
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from saccade.core.errors import FileError
-from saccade.core.record import SCHEMA, Arm, Record
+from saccade.core.record import FIRST_SCHEMA, SCHEMA, Arm, Record
 from saccade.core.storage import read_sealed, write_sealed
 
 RATES = [0.1, 0.25]
@@ -31,14 +31,14 @@ def trajectory(seeds: int = 3) -> xr.Dataset:
             "loss": (
                 ("rate", "seed", "step"),
                 loss,
-                {"description": "mean cross-entropy, in nats"},
+                {"long_name": "mean cross-entropy, in nats"},
             ),
             "score": (
                 ("rate", "seed", "step", "word"),
                 random.random((2, seeds, 400, 2)),
-                {"description": "s_w, Größe 注意"},
+                {"long_name": "s_w, Größe 注意"},
             ),
-            "diverged_at": (("rate", "seed"), diverged_at, {"description": "step"}),
+            "diverged_at": (("rate", "seed"), diverged_at, {"long_name": "step"}),
         },
         {
             "rate": RATES,
@@ -70,6 +70,8 @@ def record() -> Record:
         precision="float32",
         seconds=7.25,
         verdicts={"A-1": {"verdict": "holds", "value": None}},
+        title="Scores and embeddings",
+        paper="Lu 2021",
     )
 
 
@@ -124,9 +126,27 @@ def test_end_and_diverged(record: Record):
 def test_record_without_arms_or_sweeps(tmp_path: Path):
     empty = Record("sen", "quick", {}, {}, {}, "CPU", "float64", 0.0)
     empty.save(tmp_path / "empty.nc")
-    assert Record.open(tmp_path / "empty.nc") == empty
+    again = Record.open(tmp_path / "empty.nc")
+    for field in dataclasses.fields(Record):
+        assert getattr(again, field.name) == getattr(empty, field.name), field.name
     assert empty.seeds == 0
     assert empty.sweeps == {}
+
+
+def test_record_of_the_first_schema_is_read(record: Record, tmp_path: Path):
+    """Saccade 0.1 had no title, and other names of the attributes of a variable."""
+    tree = record.tree()
+    tree.attrs = {k: v for k, v in tree.attrs.items() if k not in ("title", "paper")}
+    tree.attrs["schema"] = FIRST_SCHEMA
+    for node in tree.subtree:
+        for name in map(str, node.data_vars):
+            if "long_name" in node[name].attrs:
+                node[name].attrs = {"description": node[name].attrs["long_name"], "unit": "nats"}
+    again = Record.open(saved_tree(tmp_path / "old.nc", tree))
+    assert (again.title, again.paper) == ("", "")
+    loss = again.arm("FC").trajectory["loss"]
+    assert loss.attrs == {"long_name": "mean cross-entropy, in nats", "units": "nats"}
+    np.testing.assert_array_equal(loss, record.arm("FC").trajectory["loss"])
 
 
 # -- compact ---------------------------------------------------------------------------------------
@@ -134,7 +154,7 @@ def test_record_without_arms_or_sweeps(tmp_path: Path):
 
 def one_variable(values: np.ndarray) -> Record:
     dataset = xr.Dataset(
-        {"x": ("step", values, {"description": "d"}), "n": ("step", np.arange(len(values)))},
+        {"x": ("step", values, {"long_name": "d"}), "n": ("step", np.arange(len(values)))},
         attrs={"seconds": 1.0},
     )
     return Record(
@@ -176,7 +196,7 @@ def test_compact_keeps_missing_and_infinite_numbers_counts_and_words():
     np.testing.assert_array_equal(dataset["x"][:3], [np.nan, np.inf, -np.inf])
     np.testing.assert_array_equal(dataset["n"], [0, 1, 2, 3])
     assert dataset["n"].dtype.kind == "i"
-    assert dataset["x"].attrs == {"description": "d"}
+    assert dataset["x"].attrs == {"long_name": "d"}
     assert dataset.attrs == {"seconds": 1.0}
 
 

@@ -4,9 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from word_table import Table
 
 from saccade.core.errors import ConfigError
-from saccade.core.schedule import AbstractSchedule, AtSteps, Every, Logarithmic
+from saccade.core.schedule import (
+    AbstractSchedule,
+    AtSteps,
+    DenseThenEven,
+    Every,
+    Logarithmic,
+    Recording,
+)
 
 TOTALS = st.integers(0, 5000)
 
@@ -43,6 +51,33 @@ def test_at_steps(data: st.DataObject, total: int):
     assert set(steps) == {0, total, *at}
 
 
+@given(total=TOTALS, until=st.none() | st.integers(1, 5000))
+def test_dense_then_even(total: int, until: int | None):
+    """Logarithmic steps first, then even ones up to `until`, then a few up to the end."""
+    steps = set(assert_valid(DenseThenEven(until), total))
+    end = min(total, max(total if until is None else until, 1))
+    assert {
+        int(step) for step in np.linspace(0, until or max(total, 1), 41) if step <= total
+    } <= steps
+    assert len([step for step in steps if step < end]) <= 24 + 41
+    assert len([step for step in steps if step > end]) <= 11
+
+
+def test_dense_then_even_by_hand():
+    schedule = DenseThenEven(until=8, early=4, even=3, late=3)
+    np.testing.assert_array_equal(schedule.steps(16), [0, 1, 2, 4, 8, 12, 16])
+    np.testing.assert_array_equal(schedule.steps(8), [0, 1, 2, 4, 8])
+
+
+@pytest.mark.parametrize(
+    "settings", [{"until": 0}, {"until": 2.5}, {"early": 1}, {"even": 0}, {"late": "few"}]
+)
+def test_impossible_parts_are_refused(settings):
+    (name,) = settings
+    with pytest.raises(ConfigError, match=f"{name}: got .*, allowed: a whole number, at least"):
+        DenseThenEven(**settings)
+
+
 @given(total=TOTALS, beyond=st.integers(1, 100))
 def test_steps_beyond_the_run_are_refused(total: int, beyond: int):
     with pytest.raises(
@@ -72,3 +107,10 @@ def test_impossible_points_are_refused(points):
 def test_impossible_steps_are_refused(at):
     with pytest.raises(ConfigError, match=r"at: got .* allowed: whole numbers from 0"):
         AtSteps(at)
+
+
+def test_recording_takes_one_probe_or_several():
+    table = Table()
+    assert Recording(table).probes == Recording([table]).probes == (table,)  # pyright: ignore[reportArgumentType]
+    assert Recording(ends=table).ends == (table,)  # pyright: ignore[reportArgumentType]
+    assert (Recording().probes, Recording().at, Recording().ends) == ((), Every(10), ())

@@ -24,9 +24,10 @@ from word_table import (
 
 from saccade.core.errors import ConfigError, InterruptedTrainingError
 from saccade.core.interfaces import Batch
-from saccade.core.lab import Lab, Progress, Training
+from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.schedule import Every
+from saccade.core.progress import Progress
+from saccade.core.schedule import Every, Recording
 from saccade.probes.motion import Displacements
 
 DESCENT = GradientDescent(0.5)
@@ -34,12 +35,12 @@ TASK = WordList()
 
 
 def train(lab: Lab, steps: int = 10, **changes) -> Training:
-    """The training that most tests share: four members, so two a device."""
+    """The training that most tests share: four members, so two per device."""
     settings = {
         "task": TASK,
         "model": WordTableConfig(),
         "optimiser": DESCENT,
-        "probes": (Table(),),
+        "record": Recording((Table(),)),
         "seeds": 4,
     } | changes
     return lab.train(steps=steps, **settings)  # pyright: ignore[reportArgumentType]
@@ -111,7 +112,7 @@ def test_another_task_may_follow(lab: Lab, first: Training):
 
 
 WILD: dict[str, Any] = {"loss": squares, "optimiser": GradientDescent(1e6)}
-"""Multiplies the table by 1 - 1e6 a step."""
+"""Multiplies the table by 1 - 1e6 per step."""
 
 
 def test_members_that_had_diverged_start_diverged(lab: Lab):
@@ -191,7 +192,7 @@ def test_sweeps_of_both_are_matched_by_value_and_new_ones_multiply(lab: Lab, swe
 
 def test_initial_model_of_a_moment_is_the_given_start(lab: Lab, first: Training):
     second = train(
-        lab, probes=(Table(), Displacements(("table",))), record=Every(2), start=first
+        lab, record=Recording((Table(), Displacements(("table",))), Every(2)), start=first
     ).trajectory
     table, displacement = (
         second[name].transpose("step", "seed", ...) for name in ("table", "displacement")
@@ -219,7 +220,9 @@ class SelfTaughtConfig(WordTableConfig):
 
 def test_targets_that_a_start_sets_are_those_of_the_given_one(lab: Lab, first: Training):
     turned = train(lab, 1, **WILD)  # the table that the seed drew, turned round
-    labels = train(lab, 0, model=SelfTaughtConfig(), probes=(Labels(),), start=turned).trajectory
+    labels = train(
+        lab, 0, model=SelfTaughtConfig(), record=Recording((Labels(),)), start=turned
+    ).trajectory
     drawn = first.trajectory["table"].isel(step=0)
     for name in ("train_label", "test_label"):
         np.testing.assert_array_equal(labels[name].isel(step=0), drawn.argmin("label"))
@@ -247,7 +250,7 @@ class MaskedConfig(RidgedConfig):
 
 
 def test_real_numbers_come_along_whether_they_learn_or_not_and_masks_do_not(lab: Lab):
-    """The other training's ridge shrinks the table, by 1 - 0.5 x 0.2 a step."""
+    """The other training's ridge shrinks the table, by 1 - 0.5 x 0.2 per step."""
     all_words = train(lab, model=MaskedConfig(strength=0.2), loss=nothing)
     few_words = train(lab, model=MaskedConfig(strength=0.1, words=4), loss=nothing, start=all_words)
     models = few_words.models
@@ -318,9 +321,9 @@ def test_stopped_training_goes_on_from_its_state_and_not_from_the_start(
     settings: dict[str, Any] = {"steps": 30, "optimiser": Adam(0.1), "start": first}
     unbroken = train(lab, **settings)
     asked = iter([False, False, True])
-    told = r"stopped training at step [1-9]\d* of 30; the same command goes on from there"
-    with pytest.raises(InterruptedTrainingError, match=told):
-        train(Lab(tmp_path, asked_to_stop=lambda: next(asked)), **settings)
+    message = r"stopped training at step [1-9]\d* of 30; the same command goes on from there"
+    with pytest.raises(InterruptedTrainingError, match=message):
+        train(Lab(tmp_path, progress=None, asked_to_stop=lambda: next(asked)), **settings)
     heard: list[Progress] = []
     resumed = train(Lab(tmp_path, progress=heard.append), **settings)
     assert heard[0].step > 2

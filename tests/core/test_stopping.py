@@ -12,17 +12,21 @@ import pytest
 import xarray as xr
 from word_table import Table, WordList, WordTableConfig
 
-import saccade.core.lab
+import saccade.core.run
 from saccade.core.engine import Engine
 from saccade.core.errors import InterruptedTrainingError
-from saccade.core.lab import Lab, Progress, Training
+from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam
+from saccade.core.progress import Progress
+from saccade.core.schedule import Recording
 from saccade.core.storage import read_state, write_state
+
+RECORD = Recording((Table(),))
 
 
 def train(lab: Lab, steps: int = 60) -> Training:
-    """Four members, so two a device, with Adam, which has moments that must survive a stop."""
-    return lab.train(WordList(), WordTableConfig(), Adam(0.1), steps, (Table(),), seeds=4)
+    """Four members, so two per device, with Adam, which has moments that must survive a stop."""
+    return lab.train(WordList(), WordTableConfig(), Adam(0.1), steps, RECORD, seeds=4)
 
 
 def state_file(lab: Lab, training: Training) -> Path:
@@ -43,18 +47,18 @@ def test_training_that_is_asked_to_stop_goes_on_to_the_same_bits(plain: Training
         InterruptedTrainingError,
         match=r"stopped training at step \d+ of 60; the same command goes on from there",
     ):
-        train(Lab(tmp_path, asked_to_stop=lambda: next(asked)))
-    header, arrays = read_state(state_file(Lab(tmp_path), plain))
+        train(Lab(tmp_path, progress=None, asked_to_stop=lambda: next(asked)))
+    header, arrays = read_state(state_file(Lab(tmp_path, progress=None), plain))
     assert 0 < header["step"] < 60
     assert not header["finished"]
     assert len(arrays["probes:loss"]) == 1 + header["step"] // 10
-    resumed = train(Lab(tmp_path, asked_to_stop=lambda: False))
+    resumed = train(Lab(tmp_path, progress=None, asked_to_stop=lambda: False))
     xr.testing.assert_identical(resumed.trajectory, plain.trajectory)
     np.testing.assert_array_equal(resumed.models.table, plain.models.table)
 
 
 def test_every_sitting_gets_on_even_if_it_is_asked_to_stop_at_once(lab: Lab, tmp_path: Path):
-    own = Lab(tmp_path, asked_to_stop=lambda: True)
+    own = Lab(tmp_path, progress=None, asked_to_stop=lambda: True)
     with pytest.raises(InterruptedTrainingError, match="stopped training at step 1 of 2;"):
         train(own, 2)
     with pytest.raises(
@@ -93,7 +97,7 @@ def test_finished_state_has_no_optimiser_and_an_unfinished_one_has(
             if name.startswith("carry:") and array.shape == plain.models.table.shape
         ]
 
-    own = Lab(tmp_path, asked_to_stop=lambda: True)
+    own = Lab(tmp_path, progress=None, asked_to_stop=lambda: True)
     with pytest.raises(InterruptedTrainingError):
         train(own)
     _, mean, square = tables(own)
@@ -101,8 +105,8 @@ def test_finished_state_has_no_optimiser_and_an_unfinished_one_has(
     np.testing.assert_allclose(square, 0.1 * mean**2, rtol=1e-4)
     assert np.all(mean != 0)
 
-    resumed = train(Lab(tmp_path))
-    from_the_cache = train(Lab(tmp_path))
+    resumed = train(Lab(tmp_path, progress=None))
+    from_the_cache = train(Lab(tmp_path, progress=None))
     for folder in (lab, own):
         (table,) = tables(folder)
         np.testing.assert_array_equal(table, plain.trajectory["table"].isel(step=-1))
@@ -114,7 +118,7 @@ def test_finished_state_has_no_optimiser_and_an_unfinished_one_has(
 
 
 class Clock:
-    """Stands for the module `time`: goes on when told to."""
+    """Stands for the module `time`: goes on only when it is set."""
 
     def __init__(self):
         self.now = 100.0
@@ -134,7 +138,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         clock.now += 1
         return advance(*arguments)
 
-    monkeypatch.setattr(saccade.core.lab, "time", clock)
+    monkeypatch.setattr(saccade.core.run, "time", clock)
     monkeypatch.setattr(Engine, "advance", slow)
     return clock
 
@@ -159,15 +163,15 @@ def test_states_are_written_rarely_if_that_takes_long(
             steps.append(header["step"])
         clock.now += writing
 
-    monkeypatch.setattr(saccade.core.lab, "write_state", written)
-    train(Lab(tmp_path, state_interval=interval), 50)
+    monkeypatch.setattr(saccade.core.run, "write_state", written)
+    train(Lab(tmp_path, progress=None, state_interval=interval), 50)
     assert steps == list(range(1 if interval == 0 else 10, 50, gap))
 
 
 def test_progress_tells_the_seconds_of_its_own_sitting(plain: Training, tmp_path: Path):
     with pytest.raises(InterruptedTrainingError):
-        train(Lab(tmp_path, asked_to_stop=lambda: True))
-    file = state_file(Lab(tmp_path), plain)
+        train(Lab(tmp_path, progress=None, asked_to_stop=lambda: True))
+    file = state_file(Lab(tmp_path, progress=None), plain)
     header, arrays = read_state(file)
     write_state(file, header | {"seconds": 1000.0}, arrays)  # a long sitting
     heard: list[Progress] = []

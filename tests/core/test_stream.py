@@ -20,11 +20,13 @@ from word_table import (
     visits,
 )
 
-from saccade.core.engine import initial_model, purpose_key, training_set
-from saccade.core.errors import ConfigError, InterruptedTrainingError
-from saccade.core.lab import Lab, Progress, Training
-from saccade.core.optimiser import Adam, GradientDescent, GradientFlow
-from saccade.core.schedule import AtSteps, Every
+from saccade.core.batches import Fresh, Minibatch
+from saccade.core.errors import InterruptedTrainingError
+from saccade.core.lab import Lab, Training
+from saccade.core.members import initial_model, purpose_key, training_set
+from saccade.core.optimiser import Adam, GradientDescent
+from saccade.core.progress import Progress
+from saccade.core.schedule import AtSteps, Every, Recording
 
 TASK = DrawnNumbers()
 EMPTY = WordTableConfig(0.0)
@@ -46,11 +48,9 @@ def train(lab: Lab, **changes) -> Training:
         "model": EMPTY,
         "optimiser": GradientDescent(1.0),
         "steps": STEPS,
-        "probes": (Table(),),
-        "record": Every(1),
+        "record": Recording((Table(),), Every(1)),
         "seeds": 4,
-        "batch_size": SIZE,
-        "stream": True,
+        "batches": Fresh(SIZE),
         "loss": visits,
     }
     return lab.train(**(settings | changes))
@@ -108,11 +108,13 @@ def test_the_training_set_only_measures(streamed: Training):
 def test_a_seed_sees_the_same_stream_in_any_company_and_on_any_schedule(
     lab: Lab, streamed: Training
 ):
-    alone = train(lab, seeds=(2,), record=AtSteps((5,)))
+    alone = train(lab, seeds=(2,), record=Recording((Table(),), AtSteps((5,))))
     np.testing.assert_array_equal(
         counts(alone).sel(seed=2), counts(streamed).sel(seed=2, step=[0, 5, STEPS])
     )
-    longer = train(lab, steps=20, record=AtSteps((7, STEPS)), seeds=(3, 0, 2, 1))
+    longer = train(
+        lab, steps=20, record=Recording((Table(),), AtSteps((7, STEPS))), seeds=(3, 0, 2, 1)
+    )
     shared = [0, 7, STEPS]
     np.testing.assert_array_equal(
         counts(longer).sel(seed=range(4), step=shared), counts(streamed).sel(step=shared)
@@ -120,7 +122,7 @@ def test_a_seed_sees_the_same_stream_in_any_company_and_on_any_schedule(
 
 
 def test_batches_may_be_larger_than_the_training_set(lab: Lab):
-    large = train(lab, steps=1, batch_size=60, seeds=2)
+    large = train(lab, steps=1, batches=Fresh(60), seeds=2)
     assert np.all(counts(large).isel(step=-1).sum("word") == 60)
 
 
@@ -132,22 +134,16 @@ def interrupting_at(step: int):
     return interrupt
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_stream_goes_on_to_the_same_bits(lab: Lab, tmp_path: Path):
-    changes = {"optimiser": Adam(0.1), "steps": 60, "record": Every(10)}
+    changes = {"optimiser": Adam(0.1), "steps": 60, "record": Recording((Table(),))}
     whole = train(lab, **changes)
-    own = Lab(tmp_path)
+    own = Lab(tmp_path, progress=None)
     with pytest.raises(InterruptedTrainingError, match=r"at step \d+ of 60"):
         train(dataclasses.replace(own, progress=interrupting_at(20)), **changes)
     resumed = train(own, **changes)
     assert resumed.trajectory.identical(whole.trajectory)
     assert np.any(whole.trajectory["table"].isel(step=-1) != whole.trajectory["table"].sel(step=20))
-
-
-def test_a_stream_without_a_batch_size_is_refused(lab: Lab):
-    with pytest.raises(ConfigError, match=r"stream: got no batch_size, allowed: with a batch_size"):
-        train(lab, batch_size=None)
-    with pytest.raises(ConfigError, match=r"batch_size: got 8, allowed: .* none with GradientFlow"):
-        train(lab, optimiser=GradientFlow(0.5))
 
 
 # -- targets of a start or a teacher ---------------------------------------------------------------
@@ -157,7 +153,8 @@ TAUGHT = TaughtConfig()
 
 @pytest.fixture(scope="module")
 def taught(lab: Lab) -> Training:
-    return train(lab, model=TAUGHT, probes=(Table(), Labels()), loss=label_visits, steps=3)
+    record = Recording((Table(), Labels()), Every(1))
+    return train(lab, model=TAUGHT, record=record, loss=label_visits, steps=3)
 
 
 def labels_of_words(seed: int) -> np.ndarray:
@@ -199,7 +196,7 @@ def test_minibatches_have_the_same_teacher(lab: Lab):
     label.
     """
     moved = train(
-        lab, model=TAUGHT, probes=(Table(),), loss=label_visits, steps=3, stream=False
+        lab, model=TAUGHT, loss=label_visits, steps=3, batches=Minibatch(SIZE)
     ).trajectory["table"]
     for seed in range(4):
         words = np.asarray(training_set(TASK, seed).words)[:, 0]

@@ -1,4 +1,4 @@
-"""Studies: found by their files, refused presets and sweeps, and records that say what was run."""
+"""Studies: refused presets and sweeps, and records that say what was run."""
 
 import dataclasses
 import json
@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade import studies
+from saccade.core.bound import AtMost
 from saccade.core.claim import Check, Claim
 from saccade.core.errors import ConfigError
 from saccade.core.lab import Lab
 from saccade.core.record import Arm
-from saccade.core.study import Study, find_study, study_names
+from saccade.core.study import Study
 from saccade.core.sweep import Swept
 
 
@@ -45,48 +45,20 @@ def experiment(config: ExampleConfig, lab: Lab) -> Mapping[str, Arm]:
     return {"one": arm, "two": arm}
 
 
+def error_at_the_end(arms: Mapping[str, Arm], config: ExampleConfig) -> xr.DataArray:
+    assert isinstance(config, ExampleConfig)
+    return arms["one"].end["error"]
+
+
+CHECK = Check("error", error_at_the_end, AtMost(0.15), "one")
 STUDY = Study(
     "example",
     "An example",
     "Nobody 2021",
     {"quick": ExampleConfig(), "paper": ExampleConfig(seeds=5)},
     experiment,
-    (
-        Claim(
-            "A-1",
-            "The error is small",
-            "Nobody 2021, figure 1",
-            (Check("error", lambda record: record.arm("one").end["error"], "<=", 0.15, ("one",)),),
-            "the figure",
-        ),
-    ),
-    lambda record: (),
+    (Claim("A-1", "The error is small", "Nobody 2021, figure 1", CHECK, "the figure"),),
 )
-
-
-def test_every_file_in_the_folder_is_a_study_of_that_name():
-    files = sorted(
-        path.stem for path in Path(studies.__path__[0]).glob("*.py") if path.stem != "__init__"
-    )
-    assert study_names() == files
-    assert files
-    for name in files:
-        study = find_study(name)
-        assert isinstance(study, Study)
-        assert study.name == name
-        assert {"quick", "paper"} <= set(study.presets)
-        assert study.claims
-
-
-def test_claims_of_all_studies_have_numbers_of_their_own():
-    ids = [claim.id for name in study_names() for claim in find_study(name).claims]
-    assert len(set(ids)) == len(ids)
-
-
-def test_unknown_study_is_refused_with_what_is_allowed():
-    with pytest.raises(ConfigError) as refusal:
-        find_study("sem")
-    assert str(refusal.value) == f"study: got 'sem', allowed: {', '.join(study_names())}"
 
 
 def test_unknown_preset_is_refused_with_what_is_allowed():
@@ -104,7 +76,18 @@ def test_run_records_config_verdicts_and_time(tmp_path: Path):
         4.0,
     )
     assert record.config == {"seeds": 3, "rate": 0.1, "unused": 1.0, "sweeps": {}}
-    assert record.verdicts["A-1"]["verdict"] == "holds"
+    stored = record.verdicts["A-1"]
+    assert stored["verdict"] == "holds"
+    texts = ("statement", "source", "paper", "prediction", "tolerance", "expected_reason")
+    assert [stored[name] for name in texts] == [
+        "The error is small",
+        "Nobody 2021, figure 1",
+        "not stated",
+        "not stated",
+        "the figure",
+        "",
+    ]
+    assert (record.title, record.paper) == ("An example", "Nobody 2021")
     assert "jax" in record.versions
     json.dumps(dict(record.verdicts), allow_nan=False)
 
@@ -119,7 +102,7 @@ def test_swept_run_has_a_cell_for_every_value(tmp_path: Path):
 def test_unknown_sweep_is_refused_with_what_is_allowed():
     for name in ("speed", "seeds"):
         with pytest.raises(
-            ConfigError, match=f"sweep {name}: no such float in example, allowed: rate, unused"
+            ConfigError, match=f"sweep {name}: no such float, allowed: rate, unused"
         ):
             STUDY.swept(STUDY.config("quick"), {name: (1, 2)})
 
@@ -128,3 +111,28 @@ def test_sweep_that_reaches_no_training_is_refused(tmp_path: Path):
     config = STUDY.swept(STUDY.config("quick"), {"unused": (1.0, 2.0)})
     with pytest.raises(ConfigError, match="sweep unused: reaches no training of example"):
         STUDY.run(config, Lab(tmp_path))
+
+
+def test_a_record_is_judged_once_from_its_numbers(tmp_path: Path):
+    asked = []
+
+    def counted(arms: Mapping[str, Arm], config: ExampleConfig) -> xr.DataArray:
+        asked.append(config)
+        return error_at_the_end(arms, config)
+
+    claim = dataclasses.replace(STUDY.claims[0], checks=dataclasses.replace(CHECK, measure=counted))
+    study = dataclasses.replace(STUDY, claims=(claim,))
+    record = study.run(study.config("quick"), Lab(tmp_path), "quick")
+    for _ in range(3):
+        assert study.judge(record)[0].verdict == "holds"
+    study.drawn(record)
+    assert len(asked) == 1, "the verdicts that a run stores are those that it shows"
+    study.judge(dataclasses.replace(record, seconds=1.0))
+    assert len(asked) == 2, "another record is judged for itself"
+
+
+def test_a_lying_file_changes_no_verdict(tmp_path: Path):
+    record = STUDY.run(STUDY.config("quick"), Lab(tmp_path), "quick")
+    lying = {"A-1": {**record.verdicts["A-1"], "verdict": "fails"}}
+    assert STUDY.judge(dataclasses.replace(record, verdicts=lying))[0].verdict == "holds"
+    assert STUDY.with_verdicts(record).verdicts == record.verdicts

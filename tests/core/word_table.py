@@ -1,4 +1,4 @@
-"""The smallest things that train: a table of logits a word, a probe that shows it, losses with
+"""The smallest things that train: a table of logits per word, a probe that shows it, losses with
 closed forms.
 
 A sentence's logits are the mean of its words' rows: softmax regression, which compiles in a second.
@@ -30,7 +30,7 @@ TASK = TopicSentences(
 
 
 class WordTable(AbstractModel):
-    """One row of logits a word."""
+    """One row of logits per word."""
 
     table: Float[Array, "word label"]
 

@@ -1,12 +1,10 @@
-"""Figures as data: what is drawn, not how. `saccade.report` turns them into PNG, PDF and the page's
-charts.
+"""Figures as data: what is drawn, not how. `saccade.report` draws them.
 
-A mark says whether it was measured or predicted, and the report draws that difference: measurement
-is solid and coloured, with a band over seeds; theory is black and dashed.
+Measurement is solid and coloured, with a band over seeds; theory is black and dashed.
 """
 
 import dataclasses
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import xarray as xr
@@ -30,9 +28,8 @@ class Line:
 
     def __post_init__(self):
         if len(self.x) != len(self.y):
-            raise ConfigError(
-                f"line {self.label}: got {len(self.x)} x and {len(self.y)} y, allowed: equally many"
-            )
+            got = f"{len(self.x)} x and {len(self.y)} y"
+            raise ConfigError(f"line {self.label}: got {got}, allowed: equally many")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,21 +41,18 @@ class Histogram:
     share: np.ndarray
     low: np.ndarray | None = None
     high: np.ndarray | None = None
+    role: ClassVar[Role] = "measured"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HeatMap:
-    """A value for every (x, y) cell; NaN where there is none. Small ones show their numbers, so
-    that they serve as tables.
-    """
+    """A value for every (x, y) cell, NaN where there is none; a small one serves as a table."""
 
     label: str
     x: np.ndarray
-    """Numbers or names of the columns."""
     y: np.ndarray
-    """Numbers or names of the rows."""
+    """Numbers or names of the columns (x) and rows (y)."""
     value: np.ndarray
-    """Rows are y, columns are x."""
     scale: Scale = "linear"
     numbered: bool = True
     """Whether a small one shows its numbers; False where only the pattern matters."""
@@ -81,10 +75,9 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """Some panels under one title."""
+    """Panels under one title; the name is that of the file, without ending."""
 
     name: str
-    """File name without ending."""
     title: str
     caption: str
     panels: tuple[Panel, ...]
@@ -94,10 +87,21 @@ def over_seeds(
     label: str, x: xr.DataArray | np.ndarray, y: xr.DataArray, role: Role = "measured"
 ) -> Line:
     """The mean over seeds, with a band from the smallest to the largest; NaN are left out."""
-    other = [dim for dim in y.dims if dim != "seed"]
-    if len(other) != 1:
+    if len(set(y.dims) - {"seed"}) != 1:
         raise ConfigError(f"line {label}: got dims {y.dims}, allowed: seed and one more")
-    mean = y.mean("seed")
     several = y.sizes["seed"] > 1
     band = (y.min("seed").values, y.max("seed").values) if several else (None, None)
-    return Line(label, np.asarray(x, float), mean.values, *band, role=role)
+    return Line(label, np.asarray(x, float), y.mean("seed").values, *band, role=role)
+
+
+def curve(label: str, values: xr.DataArray, role: Role = "measured") -> Line:
+    """Values along their own dim; with seeds, the mean and the band over them."""
+    (dim,) = (dim for dim in values.dims if dim != "seed")
+    if "seed" in values.dims:
+        return over_seeds(label, values[dim], values, role)
+    return Line(label, values[dim].values, values.values, role=role)
+
+
+def level(label: str, ends: tuple[float, float], value: float, role: Role = "reference") -> Line:
+    """A horizontal line between two x."""
+    return Line(label, np.asarray(ends, float), np.full(2, value, float), role=role)

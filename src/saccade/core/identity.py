@@ -6,12 +6,14 @@ steps, precision, device and library versions. Nothing is derived from source fi
 paths.
 """
 
+import dataclasses
 import hashlib
 import importlib.metadata
 import json
 import os
 from collections.abc import Mapping
-from types import CodeType
+from functools import partial
+from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 _FORMAT = 2
 """Changes when the engine stores other arrays under the same programs."""
+_FLAGS = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE")
+_CONFIG = ("jax_disable_most_optimizations", "jax_optimization_level")
+"""Settings of the compiler that no program shows."""
 
 
 def versions() -> dict[str, str]:
@@ -54,7 +59,8 @@ def surroundings(device: str, precision: str) -> dict[str, Any]:
         "device": device,
         "precision": precision,
         "options": compiler_options(once=False),
-        "flags": os.environ.get("XLA_FLAGS", ""),
+        "flags": {name: os.environ.get(name, "") for name in _FLAGS},
+        "config": {name: str(getattr(jax.config, name, None)) for name in _CONFIG},
     }
 
 
@@ -87,18 +93,39 @@ def training_digest(
 
 
 def call_identity(function: Any, arguments: Any) -> dict[str, Any]:
-    """What a call of a function that is not traced is known by: its own code (not that of what it
-    calls), its owner, and its arguments by their content.
+    """What a call of a function that is not traced is known by: its own code and what it holds (not
+    the code of the functions that it calls), and its arguments by their content.
     """
-    inner = getattr(function, "__func__", function)
-    held = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or ()]
-    return {
-        "function": describe(inner),
-        "code": _code(getattr(inner, "__code__", None)),
-        "held": describe(_plain([held, getattr(inner, "__defaults__", None)])),
-        "owner": describe(_plain(getattr(function, "__self__", None))),
-        "arguments": describe(_plain(arguments)),
-    }
+    return {"function": describe(_plain(function)), "arguments": describe(_plain(arguments))}
+
+
+def _plain(value: Any, above: tuple[Any, ...] = ()) -> Any:
+    """A value for `describe`, with functions by their code, closure and defaults."""
+    import xarray as xr
+
+    if any(value is one for one in above):
+        return "itself"  # a function that calls itself holds itself
+    inner = partial(_plain, above=(*above, value))
+    if isinstance(value, xr.Dataset | xr.DataArray):
+        return inner(value.to_dict(data="array"))
+    if isinstance(value, list | tuple):
+        return [inner(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): inner(item) for key, item in value.items()}
+    if isinstance(value, MethodType):
+        return [inner(value.__func__), inner(value.__self__)]
+    if isinstance(value, partial):
+        return [inner(value.func), inner(value.args), inner(value.keywords)]
+    if isinstance(value, FunctionType):
+        held = [cell.cell_contents for cell in value.__closure__ or ()]
+        held = inner([held, value.__defaults__, value.__kwdefaults__])
+        return [f"{value.__module__}.{value.__qualname__}", _code(value.__code__), held]
+    if isinstance(value, type) or not hasattr(value, "__dict__"):
+        return value
+    if not dataclasses.is_dataclass(value) and not callable(value):
+        return value
+    own = inner(type(value).__call__) if callable(value) else None
+    return [f"{type(value).__module__}.{type(value).__qualname__}", own, inner(vars(value))]
 
 
 def _code(code: Any) -> Any:
@@ -106,15 +133,3 @@ def _code(code: Any) -> Any:
     if not isinstance(code, CodeType):
         return repr(code)
     return [code.co_code.hex(), list(code.co_names), [_code(one) for one in code.co_consts]]
-
-
-def _plain(value: Any) -> Any:
-    import xarray as xr
-
-    if isinstance(value, xr.Dataset | xr.DataArray):
-        return _plain(value.to_dict(data="array"))
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return value

@@ -144,7 +144,7 @@ class Lab:
         training in the cache, or continues from a saved state.
         """
         require_kinds(task=task, model=model, optimiser=optimiser, record=record, batches=batches)
-        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
+        if not isinstance(steps, int | np.integer) or isinstance(steps, bool) or steps < 0:
             raise ConfigError(f"steps: got {steps!r}, allowed: a whole number, at least 0")
         if isinstance(optimiser, GradientFlow) and not isinstance(batches, FullBatch):
             raise ConfigError(f"batches: got {batches}, allowed: FullBatch() with GradientFlow")
@@ -169,22 +169,8 @@ class Lab:
             engine.require_fitting_start()
             around = surroundings(self.device, self.precision)
             digest = training_digest(engine, steps, recorded, around)
-            run = Run(
-                engine,
-                steps,
-                recorded,
-                name,
-                digest,
-                self.folder,
-                self.progress,
-                self.asked_to_stop,
-                self.state_interval,
-                self.fresh,
-            )
-            if self.dry_run:
-                arrays, seconds = self._planned(run)
-            else:
-                arrays, seconds = run.result()
+            run = Run(self, engine, steps, recorded, name, digest)
+            arrays, seconds = self._planned(run) if self.dry_run else run.result()
             leaves = {key: value for key, value in arrays.items() if key.startswith("carry:")}
             frame = Frame(sweeps, chosen, optimiser, task)
             trajectory = frame.dataset(arrays, "probes", recorded, record.probes)
@@ -222,7 +208,7 @@ class Lab:
                 identity = {"version": version, **call_identity(function, arguments)}
             if self.dry_run and program is not None:
                 return jax.tree.map(lambda one: np.full(one.shape, np.nan), program.shapes)
-            if identity is None:
+            if identity is None or self.dry_run:
                 return call()
             file = self.folder / f"{address({**around, **identity})[:24]}.result"
             with locked(file.with_suffix(".lock")):

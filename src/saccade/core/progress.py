@@ -1,4 +1,4 @@
-"""How far a training is, and the display that `Lab` uses unless it is given another one."""
+"""How far a training is, and the default display of `Lab`."""
 
 import dataclasses
 import math
@@ -35,9 +35,8 @@ class Progress:
         """The note or, without one, the time taken or left."""
         if self.note or (self.seconds_left is None and not self.finished):
             return self.note
-        if self.finished:
-            return duration(self.seconds)
-        return f"{duration(self.seconds_left or 0.0)} left"
+        left = f"{duration(self.seconds_left or 0.0)} left"
+        return duration(self.seconds) if self.finished else left
 
     def __str__(self) -> str:
         parts = [f"{self.step} of {self.steps} steps"] if self.steps else []
@@ -45,8 +44,7 @@ class Progress:
             parts.append(f"loss {self.loss:.3g}")
         if self.diverged:
             parts.append(f"{self.diverged} of {self.members} members diverged")
-        parts += [self.ending] if self.ending else []
-        return f"{self.name}: {', '.join(parts)}"
+        return f"{self.name}: {', '.join(filter(None, [*parts, self.ending]))}"
 
 
 class ProgressLine:
@@ -57,8 +55,7 @@ class ProgressLine:
 
     def __init__(self, stream: TextIO | None = None):
         self._stream = stream
-        self._written = 0
-        """Characters of the line that the next one replaces."""
+        self._written = 0  # characters of the line that the next one replaces
 
     def __call__(self, progress: Progress) -> None:
         stream = self._stream or (sys.stdout if _in_notebook(sys.stdout) else sys.stderr)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 SCHEMA = "saccade-record-2"
 FIRST_SCHEMA = "saccade-record-1"
 """That of saccade 0.1: no title, flat configs, attributes `description` and `unit`."""
+_ROOT = ("study", "preset", "config", "versions", "device", "precision", "seconds")
 _OPTIONAL = ("title", "paper")
-_ROOT = ("schema", "study", "preset", "config", "versions", "device", "precision", "seconds")
 _PARTS = ("trajectory", "snapshot", "prediction")
 
 
@@ -54,15 +54,10 @@ class Arm:
         training: "Training", prediction: xr.Dataset | None = None, predicted_by: str = ""
     ) -> "Arm":
         """The arm that a training makes, with what a theory says about it."""
-        trajectory = training.trajectory.assign_attrs(
-            seconds=training.seconds, digest=training.digest
-        )
-        return Arm(
-            trajectory,
-            training.snapshot,
-            xr.Dataset() if prediction is None else prediction,
-            predicted_by,
-        )
+        about = {"seconds": training.seconds, "digest": training.digest}
+        trajectory = training.trajectory.assign_attrs(about)
+        theory = xr.Dataset() if prediction is None else prediction
+        return Arm(trajectory, training.snapshot, theory, predicted_by)
 
     @staticmethod
     def of_prediction(prediction: xr.Dataset, predicted_by: str) -> "Arm":
@@ -98,15 +93,13 @@ class Record:
     """Judged when the record was written: claim id -> plain JSON. Reports judge again from the arms
     and read these only where the study is not installed."""
     title: str = ""
-    """The study's title; empty in records of saccade 0.1."""
     paper: str = ""
-    """The papers that the study is about; empty in records of saccade 0.1."""
+    """Title and papers of the study; empty in records of saccade 0.1."""
 
     def arm(self, name: str) -> Arm:
         if name not in self.arms:
-            raise MissingArmError(
-                f"record of {self.study} has no arm {name!r}, only {', '.join(self.arms)}"
-            )
+            known = ", ".join(self.arms)
+            raise MissingArmError(f"record of {self.study} has no arm {name!r}, only {known}")
         return self.arms[name]
 
     @property
@@ -121,55 +114,40 @@ class Record:
     # -- files -------------------------------------------------------------------------------------
 
     def tree(self) -> xr.DataTree:
-        nodes: dict[str, xr.Dataset] = {"/": xr.Dataset(attrs=self._root())}
+        about = {key: getattr(self, key) for key in (*_ROOT, *_OPTIONAL)}
+        about |= {key: json.dumps(dict(about[key])) for key in ("config", "versions")}
+        nodes = {"/": xr.Dataset(attrs={"schema": SCHEMA} | about)}
         for name, arm in self.arms.items():
-            for part in _PARTS:
-                dataset = getattr(arm, part)
+            theory = {"theory": arm.predicted_by} if arm.predicted_by else {}
+            parts = (arm.trajectory, arm.snapshot, arm.prediction.assign_attrs(theory))
+            for part, dataset in zip(_PARTS, parts, strict=True):
                 if dataset.data_vars:
                     nodes[f"/arms/{name}/{part}"] = dataset
-            if arm.predicted_by and f"/arms/{name}/prediction" in nodes:
-                nodes[f"/arms/{name}/prediction"] = arm.prediction.assign_attrs(
-                    theory=arm.predicted_by
-                )
         nodes["/claims"] = xr.Dataset(attrs={"verdicts": json.dumps(dict(self.verdicts))})
         return xr.DataTree.from_dict(nodes)
 
-    def _root(self) -> dict[str, Any]:
-        plain = {
-            "config": json.dumps(dict(self.config)),
-            "versions": json.dumps(dict(self.versions)),
-        }
-        return {"schema": SCHEMA} | {
-            key: plain.get(key, getattr(self, key)) for key in (*_ROOT[1:], *_OPTIONAL)
-        }
-
     def save(self, path: Path) -> None:
         """Write atomically, sealed and compressed; a name that ends in .gz compresses the file
-        itself once more.
+        itself once more, because most of a small record is HDF5's own bookkeeping.
         """
         tree = self.tree()
         encoding = {
             node.path: {
                 name: {"zlib": True, "complevel": 6, "shuffle": True}
-                for name, variable in node.dataset.variables.items()
-                if variable.dtype.kind in "fiu"
-                and variable.nbytes > 2000  # below, HDF5's chunk index costs more
+                for name, one in node.dataset.variables.items()
+                if one.dtype.kind in "fiu"
+                and one.nbytes > 2000  # below, the chunk index costs more
             }
             for node in tree.subtree
         }
-        buffer = tree.to_netcdf(None, engine="h5netcdf", encoding=encoding)
-        payload = bytes(buffer)  # pyright: ignore[reportArgumentType]
-        # Most of a small record is HDF5's own bookkeeping, which only whole-file compression
-        # reaches.
-        write_sealed(
-            Path(path), gzip.compress(payload, mtime=0) if Path(path).suffix == ".gz" else payload
-        )
+        buffer: Any = tree.to_netcdf(None, engine="h5netcdf", encoding=encoding)
+        payload, packed = bytes(buffer), Path(path).suffix == ".gz"
+        write_sealed(Path(path), gzip.compress(payload, mtime=0) if packed else payload)
 
     @staticmethod
     def open(path: Path) -> "Record":
         """Read a whole record, or say in one sentence why the file is not one."""
-        path = Path(path)
-        payload = read_sealed(path)
+        payload = read_sealed(Path(path))
         try:
             if payload.startswith(b"\x1f\x8b"):
                 payload = gzip.decompress(payload)
@@ -179,10 +157,8 @@ class Record:
         except FileError as error:
             raise FileError(f"{path}: {error}") from error
         except Exception as error:
-            raise FileError(
-                f"{path}: sealed, but not a record of this version ({type(error).__name__}:"
-                f" {error})"
-            ) from error
+            why = f"not a record of this version ({type(error).__name__}: {error})"
+            raise FileError(f"{path}: sealed, but {why}") from error
 
     def compact(self, bits: int | None = None) -> "Record":
         """A smaller copy: floats rounded to so many significant binary digits.
@@ -191,17 +167,13 @@ class Record:
         precision keep 44 (one part in 1.7e13), because its checks go far below that.
         """
 
-        def kept(variable: xr.DataArray) -> int:
-            return bits or (
-                44 if self.precision == "float64" and variable.dtype.itemsize == 8 else 14
-            )
-
         def smaller(dataset: xr.Dataset) -> xr.Dataset:
-            rounded = {
-                name: (variable.dims, _rounded(variable.values, kept(variable)), variable.attrs)
-                for name, variable in dataset.data_vars.items()
-                if variable.dtype.kind == "f"
-            }
+            rounded = {}
+            for name, one in dataset.data_vars.items():
+                if one.dtype.kind == "f":
+                    double = self.precision == "float64" and one.dtype.itemsize == 8
+                    values = _rounded(one.values, bits or (44 if double else 14))
+                    rounded[name] = one.dims, values, one.attrs
             return dataset.assign(rounded)
 
         arms = {
@@ -217,47 +189,30 @@ def _rounded(values: np.ndarray, bits: int) -> np.ndarray:
     return np.ldexp(np.round(mantissa * 2**bits) / 2**bits, exponent).astype(values.dtype)
 
 
-def _dataset(node: xr.DataTree | xr.DataArray) -> xr.Dataset:
-    if not isinstance(node, xr.DataTree):
-        raise FileError("not a saccade record: a variable stands where a group should be")
-    return node.to_dataset()
-
-
 def _from_tree(tree: xr.DataTree) -> Record:
-    missing = [key for key in _ROOT if key not in tree.attrs]
+    about = tree.attrs
+    missing = [key for key in ("schema", *_ROOT) if key not in about]
     if missing:
         raise FileError(f"not a saccade record: attribute {missing[0]!r} is missing")
-    schema = tree.attrs["schema"]
+    schema = about["schema"]
     if schema not in (SCHEMA, FIRST_SCHEMA):
         known = f"{FIRST_SCHEMA!r} and {SCHEMA!r}"
         raise FileError(f"record of schema {schema!r}; this version of saccade reads {known}")
     arms = {}
-    for name, node in tree["arms"].children.items() if "arms" in tree.children else ():
-        parts = {
-            part: _dataset(node[part]) if part in node.children else xr.Dataset() for part in _PARTS
-        }
-        if schema == FIRST_SCHEMA:
-            parts = {part: _with_new_names(dataset) for part, dataset in parts.items()}
+    for name, node in tree.children["arms"].children.items() if "arms" in tree.children else ():
+        parts = {part: _dataset(node, part, schema) for part in _PARTS}
         arms[name] = Arm(**parts, predicted_by=parts["prediction"].attrs.get("theory", ""))
-    return Record(
-        study=str(tree.attrs["study"]),
-        preset=str(tree.attrs["preset"]),
-        config=json.loads(tree.attrs["config"]),
-        arms=arms,
-        versions=json.loads(tree.attrs["versions"]),
-        device=str(tree.attrs["device"]),
-        precision=str(tree.attrs["precision"]),
-        seconds=float(tree.attrs["seconds"]),
-        verdicts=json.loads(tree["claims"].attrs["verdicts"]),
-        title=str(tree.attrs.get("title", "")),
-        paper=str(tree.attrs.get("paper", "")),
-    )
+    fields: dict[str, Any] = {key: str(about.get(key, "")) for key in (*_ROOT, *_OPTIONAL)}
+    fields |= {key: json.loads(about[key]) for key in ("config", "versions")}
+    fields["seconds"] = float(about["seconds"])
+    return Record(**fields, arms=arms, verdicts=json.loads(tree["claims"].attrs["verdicts"]))
 
 
-def _with_new_names(dataset: xr.Dataset) -> xr.Dataset:
-    """A dataset of the first schema with the attributes of this one."""
-    names = {"description": "long_name", "unit": "units"}
-    dataset = dataset.copy()
-    for variable in dataset.variables.values():
-        variable.attrs = {names.get(key, key): value for key, value in variable.attrs.items()}
+def _dataset(arm: xr.DataTree, part: str, schema: str) -> xr.Dataset:
+    """One part of an arm, with the attributes of this schema."""
+    dataset = arm.children[part].to_dataset() if part in arm.children else xr.Dataset()
+    if schema == FIRST_SCHEMA:
+        names = {"description": "long_name", "unit": "units"}
+        for variable in dataset.variables.values():
+            variable.attrs = {names.get(key, key): value for key, value in variable.attrs.items()}
     return dataset

@@ -5,10 +5,10 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -20,6 +20,9 @@ from saccade.core.optimiser import GradientFlow
 from saccade.core.progress import FROM_CACHE, Progress
 from saccade.core.storage import locked, read_state, write_state
 
+if TYPE_CHECKING:
+    from saccade.core.lab import Lab
+
 NOT_KEPT = "not kept: the program calls Python, so its identity is not known"
 
 
@@ -27,36 +30,32 @@ NOT_KEPT = "not kept: the program calls Python, so its identity is not known"
 class Run:
     """A training that is under way."""
 
+    lab: "Lab"
     engine: Engine
     steps: int
     recorded: np.ndarray
     name: str
     digest: str | None
     """Content address; None for a training that cannot be kept."""
-    folder: Path
-    progress: Callable[[Progress], None] | None
-    asked_to_stop: Callable[[], bool] | None
-    state_interval: float
-    fresh: bool
     begun: float = dataclasses.field(default_factory=time.monotonic)
 
     @property
     def file(self) -> Path:
-        return self.folder / f"{(self.digest or 'none')[:24]}.training"
+        return self.lab.folder / f"{(self.digest or 'none')[:24]}.training"
 
     def is_finished(self) -> bool:
         """Whether the result is in the cache and would be used."""
-        return bool(not self.fresh and self._saved()[0].get("finished"))
+        return bool(not self.lab.fresh and self._saved()[0].get("finished"))
 
     def result(self) -> tuple[dict[str, np.ndarray], float]:
         """What the training left, and the seconds that it took; from the cache if it is there."""
         lock = locked(self.file.with_suffix(".lock"), self._say_waiting)
         with lock if self.digest else nullcontext():
             header, arrays = self._saved()
-            if header.get("finished") and not self.fresh:
+            if header.get("finished") and not self.lab.fresh:
                 self._say(self.steps, finished=True, note=FROM_CACHE)
                 return arrays, header["seconds"]
-            if self.fresh and header.get("finished"):
+            if self.lab.fresh and header.get("finished"):
                 header, arrays = {}, {}
             return self._trained(header, arrays)
 
@@ -113,7 +112,7 @@ class Run:
                     first_step, compiled = step, now
                 left = _left(now - compiled, step - first_step, self.steps - step)
                 self._say(step, measured=measured, seconds_left=left)
-                if self.asked_to_stop is not None and self.asked_to_stop():
+                if self.lab.asked_to_stop is not None and self.lab.asked_to_stop():
                     stop.set()
                 if targets and stop.is_set():
                     state(finished=False)
@@ -123,7 +122,7 @@ class Run:
                         f"the same command {again}"
                     )
                 # Large states take long to write.
-                if targets and now - last_state > self.state_interval + 20 * writing:
+                if targets and now - last_state > self.lab.state_interval + 20 * writing:
                     state(finished=False)
             if self.steps > 0 and engine.record.ends:
                 measured.add("snapshots", engine.snapshot(carry))
@@ -166,12 +165,12 @@ class Run:
         finished: bool = False,
         note: str = "",
     ) -> None:
-        if self.progress is None:
+        if self.lab.progress is None:
             return
         loss, diverged = (float("nan"), 0) if measured is None else measured.latest()
         seconds = time.monotonic() - self.begun
         members = self.engine.count
-        self.progress(
+        self.lab.progress(
             Progress(
                 self.name,
                 step,

@@ -1,9 +1,7 @@
 """Files that are whole or refused: sealed, written atomically, locked while a training owns them.
-No pickle anywhere.
 
-A sealed file is any payload followed by a trailer of 48 bytes: eight of magic, eight of payload
-length, 32 of SHA-256. NetCDF readers ignore what follows the payload, so a sealed record is still a
-plain NetCDF-4 file.
+A sealed file is a payload and a trailer of 48 bytes: eight of magic, eight of payload length, 32 of
+SHA-256. NetCDF readers ignore the trailer: a sealed record is still a plain NetCDF-4 file.
 """
 
 import contextlib
@@ -34,31 +32,23 @@ def write_sealed(path: Path, payload: bytes) -> None:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write beside the target, flush to disk, then rename over it."""
-    temporary: str | None = None
+    temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(
-            prefix=f".{path.name}.", suffix=".part", dir=path.parent
-        )
+        descriptor, temporary = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, path)
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        raise FileError(
-            f"cannot write {path}: {error.strerror or error}; what was there before is untouched"
-        ) from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        why = f"{error.strerror or error}; what was there before is untouched"
+        raise FileError(f"cannot write {path}: {why}") from error
 
 
 def read_sealed(path: Path) -> bytes:
@@ -69,26 +59,26 @@ def read_sealed(path: Path) -> bytes:
         raise FileError(f"cannot read {path}: {error.strerror or error}") from error
     if len(content) < _TRAILER.size:
         raise FileError(f"{path}: cut short ({len(content)} bytes): not a whole saccade file")
+    payload = content[: -_TRAILER.size]
     magic, length, digest = _TRAILER.unpack(content[-_TRAILER.size :])
     if magic != _MAGIC:
-        raise FileError(
-            f"{path}: has no saccade seal at its end: cut short, or not written by saccade"
-        )
-    payload = content[: -_TRAILER.size]
+        why = "has no saccade seal at its end: cut short, or not written by saccade"
+        raise FileError(f"{path}: {why}")
     if length != len(payload) or hashlib.sha256(payload).digest() != digest:
         raise FileError(f"{path}: its content does not match its seal: damaged or edited")
     return payload
 
 
 def write_state(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """A header of plain JSON and some named arrays in one sealed file."""
+    """A header of plain JSON and some named arrays in one sealed file, without pickle."""
     buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        allow_pickle=False,
-        header=np.frombuffer(json.dumps(header).encode(), np.uint8),
-        **arrays,
-    )
+    # NumPy's files know no bfloat16: such arrays are kept as bytes, with the name of their type.
+    odd = {name: str(one.dtype) for name, one in arrays.items() if one.dtype.kind == "V"}
+    plain = {
+        name: one[..., None].view(np.uint8) if name in odd else one for name, one in arrays.items()
+    }
+    text = np.frombuffer(json.dumps({**header, "types": odd}).encode(), np.uint8)
+    np.savez(buffer, allow_pickle=False, header=text, **plain)
     write_sealed(path, buffer.getvalue())
 
 
@@ -98,6 +88,8 @@ def read_state(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         header = json.loads(arrays.pop("header").tobytes())
+        for name, kind in header.pop("types", {}).items():
+            arrays[name] = arrays[name].view(np.dtype(kind))[..., 0]
     except Exception as error:
         raise FileError(f"{path}: sealed, but not a training state ({error})") from error
     return header, arrays
@@ -105,16 +97,13 @@ def read_state(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 @contextlib.contextmanager
 def locked(path: Path, waiting: Any = None) -> Iterator[None]:
-    """Hold an advisory lock for as long as the block runs; the kernel frees it if the process
-    dies.
-    """
+    """Hold an advisory lock while the block runs; the kernel frees it if the process dies."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = open(path, "a+b")  # noqa: SIM115 (closed below, after the lock is freed)
     except OSError as error:
-        raise FileError(
-            f"cannot write {path}: {error.strerror or error}; nothing was changed"
-        ) from error
+        why = f"{error.strerror or error}; nothing was changed"
+        raise FileError(f"cannot write {path}: {why}") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,12 +6,13 @@ makes one member for every value. Arithmetic with numbers gives another `Swept` 
 that `variance ** 0.5` can be swept by the variance.
 """
 
+import copy
 import dataclasses
 import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import jax
 import numpy as np
@@ -121,6 +122,20 @@ def require_positive(owner: Any, *fields: str) -> None:
         require(owner, field, "a finite number above 0", lambda value: 0 < value < math.inf)
 
 
+def require_finite(owner: Any, *fields: str, least: float = 0) -> None:
+    allowed = f"a finite number, at least {least}"
+    for field in fields:
+        require(owner, field, allowed, lambda value: least <= value < math.inf)
+
+
+def require_choices(owner: Any) -> None:
+    """Check every field whose type is a `Literal`."""
+    for field in dataclasses.fields(owner):
+        if get_origin(field.type) is Literal:
+            known = get_args(field.type)
+            require(owner, field.name, ", ".join(known), known.__contains__)
+
+
 def require_single(owner: Any, reason: str, *fields: str) -> None:
     """Refuse a sweep of a field that makes a sweep of its own, or several arms."""
     for field in fields:
@@ -157,19 +172,19 @@ def _add(found: dict[str, Swept], more: Mapping[str, Swept]) -> None:
 
 
 def map_swept(config: T, function: Callable[[Swept], Any]) -> T:
-    """The config with every `Swept` replaced; construction checks are not repeated (they ran on
-    every value).
+    """A copy of the config with every `Swept` replaced; construction checks are not repeated (they
+    ran on every value). What a property of the copy keeps while tracing stays in the copy.
     """
     if isinstance(config, Swept):
         return function(config)
-    if not swept_in(config):
-        return config
     if type(config) is tuple:
         return tuple(map_swept(part, function) for part in config)  # pyright: ignore[reportReturnType]
-    copy = object.__new__(type(config))
+    if not dataclasses.is_dataclass(config) or isinstance(config, type):
+        return config
+    copied = object.__new__(type(config)) if swept_in(config) else copy.copy(config)
     for field in dataclasses.fields(config):
-        object.__setattr__(copy, field.name, map_swept(getattr(config, field.name), function))
-    return copy
+        object.__setattr__(copied, field.name, map_swept(getattr(config, field.name), function))
+    return copied
 
 
 def over_sweeps(

@@ -1,11 +1,20 @@
 """Reading trajectories: values at a step, and the step at which a condition first holds."""
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
 
+from saccade.core.record import Arm
+
 DataT = TypeVar("DataT", xr.DataArray, xr.Dataset)
+
+
+def only(arms: Mapping[str, Arm]) -> Arm:
+    """The arm of a check that names a single one."""
+    (arm,) = arms.values()
+    return arm
 
 
 def at_place(values: DataT, place: Any) -> DataT:

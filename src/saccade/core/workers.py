@@ -1,6 +1,4 @@
-"""Work in several processes at once: one process compiles on one core only, and compiling takes
-most of a quick run.
-"""
+"""Work in several processes: one compiles on one core only, which is most of a quick run."""
 
 import concurrent.futures
 import multiprocessing
@@ -25,9 +23,8 @@ def run_in_processes(
 ) -> Iterator[tuple[int, Any]]:
     """Call a function on every row of arguments, several at once; give (place, result) as they end.
 
-    Progress that the function passes to `report` arrives at `progress`. Ctrl-C reaches this process
-    alone: the workers see it through `asked_to_stop` and end with whole states, and the interrupt
-    goes on to the caller. A second Ctrl-C ends them at once.
+    What the function passes to `report` arrives at `progress`. Ctrl-C reaches this process alone:
+    workers see it through `asked_to_stop` and end with whole states. A second one kills them.
     """
     context = multiprocessing.get_context("spawn")  # a forked JAX hangs
     reports, stop = context.Queue(), context.Event()
@@ -60,7 +57,6 @@ def _pass_on(reports: Any, progress: Callable[[Progress], None]) -> None:
 
 
 def _begin(reports: Any, stop: Any) -> None:
-    """Runs first in a worker."""
     global _progress, _stop, _parent
     _progress, _stop, _parent = reports, stop, os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -77,8 +73,8 @@ def asked_to_stop() -> bool:
 
 
 def sensible_number() -> int:
-    """How many processes to use: one on an accelerator, which they would share; else one per core,
-    up to four.
+    """How many processes: one on an accelerator, which they would share; else one per core, up to
+    four.
     """
     import jax
 

@@ -1,0 +1,62 @@
+"""The smallest training: one weight, which moves to the mean word of two sentences."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from saccade.core.interfaces import (
+    AbstractModel,
+    AbstractModelConfig,
+    AbstractTask,
+    Batch,
+    Output,
+)
+from saccade.core.optimiser import GradientDescent
+from saccade.core.schedule import Every, Recording
+
+
+@dataclasses.dataclass(frozen=True)
+class Zeros(AbstractTask):
+    train_size: int = 2
+    test_size: int = 2
+
+    def sample(self, key: PRNGKeyArray, size: int) -> Batch:
+        del key
+        return Batch(jnp.zeros((size, 1), jnp.int32), jnp.zeros(size, jnp.int32))
+
+
+class Weight(AbstractModel):
+    """One number, which is drawn to the mean word of the batch."""
+
+    weight: Float[Array, ""]
+
+    def __call__(self, batch: Batch) -> Output:
+        return Output(jnp.full((len(batch.labels), 1), self.weight), jnp.ones(batch.words.shape))
+
+    def loss(self, batch: Batch) -> Float[Array, ""]:
+        return jnp.mean((self.weight - batch.words) ** 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightConfig(AbstractModelConfig):
+    start: float = 1.0
+
+    def build(self, task: Any, key: PRNGKeyArray) -> Weight:
+        del task
+        return Weight(self.start + 0.1 * jax.random.uniform(key))
+
+
+def arguments(**changes: Any) -> dict[str, Any]:
+    """Those of `Lab.train` for two steps of one seed, with some changes."""
+    plain = {
+        "task": Zeros(),
+        "model": WeightConfig(),
+        "optimiser": GradientDescent(0.1),
+        "steps": 2,
+        "record": Recording(at=Every(1)),
+        "seeds": 1,
+    }
+    return plain | changes

@@ -1,0 +1,284 @@
+"""`Lab.cached`: slow work that is no training, found again by its traced program or its version."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+
+from saccade.core.errors import ConfigError
+from saccade.core.lab import Lab
+from saccade.core.progress import FROM_CACHE
+
+SCALE = 2.0
+NUMBERS = np.arange(3, dtype=np.float32)
+
+
+@pytest.fixture
+def notes() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def own(tmp_path: Path, notes: list[str]) -> Lab:
+    return Lab(tmp_path, progress=lambda event: notes.append(event.note))
+
+
+def scaled(values: Any) -> Any:
+    return SCALE * values
+
+
+@jax.jit
+def scaled_by_an_inner_jit(values: Any) -> Any:
+    return SCALE * values
+
+
+# -- by the traced program -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", [scaled, scaled_by_an_inner_jit])
+def test_traced_function_is_found_until_its_program_changes(
+    own: Lab, notes: list[str], monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any]
+):
+    for expected in (2.0, 2.0):
+        np.testing.assert_array_equal(own.cached(function, NUMBERS), expected * NUMBERS)
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    np.testing.assert_array_equal(own.cached(function, NUMBERS), 3 * NUMBERS)
+    np.testing.assert_array_equal(own.cached(function, NUMBERS + 1), 3 * NUMBERS + 3)
+    assert notes == ["", FROM_CACHE, "", ""]
+    own.fresh = True
+    np.testing.assert_array_equal(own.cached(function, NUMBERS), 3 * NUMBERS)
+    assert notes[-1] == ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    slope: float
+
+    def at(self, values: Any) -> Any:
+        return self.slope * values
+
+    def __call__(self, values: Any) -> Any:
+        return self.slope * values
+
+
+def test_traced_functions_differ_by_what_they_hold(own: Lab):
+    made = [
+        lambda slope: Line(slope).at,
+        Line,
+        lambda slope: functools.partial(jnp.multiply, slope),
+    ]
+    for function in made:
+        for slope in (2.0, 3.0):
+            np.testing.assert_array_equal(own.cached(function(slope), NUMBERS), slope * NUMBERS)
+
+
+def test_callback_is_never_kept(own: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def called(values: Any) -> Any:
+        shape = jax.ShapeDtypeStruct((), np.float32)
+        return jax.pure_callback(lambda: np.float32(SCALE), shape) * values
+
+    np.testing.assert_array_equal(own.cached(called, NUMBERS), 2 * NUMBERS)
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    np.testing.assert_array_equal(own.cached(called, NUMBERS), 3 * NUMBERS)
+    assert not list(tmp_path.glob("*.result"))
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "reason"),
+    [
+        (lambda values: np.linalg.det(values), np.eye(2), "TracerArrayConversionError: "),
+        (lambda value: value if value > 0 else -value, 1.0, "TracerBoolConversionError: "),
+        (lambda text: len(text), "three", "TypeError: "),
+    ],
+)
+def test_what_cannot_be_traced_needs_a_version(
+    own: Lab, function: Callable[..., Any], argument: Any, reason: str
+):
+    with pytest.raises(ConfigError) as refusal:
+        own.cached(function, argument, name="slow")
+    sentence = str(refusal.value)
+    assert sentence.startswith(f"cached slow: JAX cannot trace it ({reason}")
+    assert sentence.endswith("); give it arrays and let it return arrays, or state a version")
+    assert "\n" not in sentence
+    np.testing.assert_array_equal(own.cached(function, argument, version=1), function(argument))
+
+
+# -- by the version --------------------------------------------------------------------------------
+
+
+CALLS: list[tuple[Any, ...]] = []
+
+
+def counted(*arguments: Any) -> int:
+    """The number of its calls."""
+    CALLS.append(arguments)
+    return len(CALLS)
+
+
+@pytest.fixture(autouse=True)
+def no_calls() -> None:
+    CALLS.clear()
+
+
+def test_version_decides_together_with_the_inputs(own: Lab):
+    dataset = xr.Dataset({"a": ("x", [1.0, 2.0])}, {"x": ["u", "v"]}, {"note": "first"})
+    calls = [
+        (Line(1.0), NUMBERS, dataset, "text", 1, None),
+        (Line(2.0), NUMBERS, dataset, "text", 1, None),
+        (Line(1.0), NUMBERS + 1, dataset, "text", 1, None),
+        (Line(1.0), NUMBERS.astype(float), dataset, "text", 1, None),
+        (Line(1.0), NUMBERS, dataset + 1, "text", 1, None),
+        (Line(1.0), NUMBERS, dataset.assign_coords(x=["u", "w"]), "text", 1, None),
+        (Line(1.0), NUMBERS, dataset, "another", 1, None),
+        (Line(1.0), NUMBERS, dataset, "text", 1.5, None),
+        (Line(1.0), NUMBERS, dataset, "text", 1, {"key": (1, 2)}),
+    ]
+    for _ in range(2):
+        found = [own.cached(counted, *arguments, version=1) for arguments in calls]
+        assert found == list(range(1, len(calls) + 1))
+    assert own.cached(counted, *calls[0], version=2) == len(calls) + 1
+
+
+def numpy_scaled(values: np.ndarray) -> np.ndarray:
+    return 2 * np.asarray(values)
+
+
+def numpy_shifted(values: np.ndarray) -> np.ndarray:
+    return 1 + np.asarray(values)
+
+
+class Slope:
+    """A function that is no dataclass."""
+
+    def __init__(self, slope: float):
+        self.slope = slope
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        return self.slope * values
+
+
+def closed(slope: float) -> Callable[..., Any]:
+    return lambda values: slope * values
+
+
+def keyword(slope: float) -> Callable[..., Any]:
+    def function(values: np.ndarray, *, by: float = slope) -> np.ndarray:
+        return by * values
+
+    return function
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "names": (numpy_scaled, numpy_shifted),
+    "methods": (Line(2.0).at, Line(3.0).at),
+    "dataclasses": (Line(2.0), Line(3.0)),
+    "objects": (Slope(2.0), Slope(3.0)),
+    "partials": (functools.partial(np.multiply, 2), functools.partial(np.multiply, 3)),
+    "partials of lambdas": (functools.partial(lambda a: 2 * a), functools.partial(lambda a: 3 * a)),
+    "lambdas": (lambda one: 2 * one, lambda one: 3 * one),
+    "closures": (closed(2.0), closed(3.0)),
+    "closures of functions": tuple(
+        functools.wraps(f)(lambda a, f=f: f(a)) for f in map(closed, (2, 3))
+    ),
+    "keywords": (keyword(2.0), keyword(3.0)),
+}
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_versions_are_those_of_one_function(own: Lab, kind: str):
+    for function in FUNCTIONS[kind]:
+        np.testing.assert_array_equal(own.cached(function, NUMBERS, version=1), function(NUMBERS))
+
+
+def test_functions_among_the_arguments_differ_by_what_they_do(own: Lab):
+    for function in (closed(2.0), closed(3.0)):
+        found = own.cached(lambda by, values: by(values), function, NUMBERS, version=1)
+        np.testing.assert_array_equal(found, function(NUMBERS))
+
+
+def test_title_is_no_identity(own: Lab):
+    for function in (numpy_scaled, numpy_shifted):
+        found = own.cached(function, NUMBERS, version=1, name="a slow one")
+        np.testing.assert_array_equal(found, function(NUMBERS))
+
+
+def test_texts_of_a_dataset_are_compared_by_content(own: Lab):
+    for _ in range(2):
+        words = np.asarray(["".join(("to", "pic"))], object)
+        assert own.cached(counted, xr.Dataset(coords={"word": words}), version=1) == 1
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+RESULTS: dict[str, Any] = {
+    "array": NUMBERS,
+    "whole": np.asarray([[1, 2]], np.int32),
+    "truth": np.asarray([True, False]),
+    "number": np.asarray(0.5),
+    "tuple": (NUMBERS, np.asarray(1)),
+    "dict": {"one": NUMBERS, "more": {"two": (NUMBERS, NUMBERS)}},
+    "dataset": xr.Dataset(
+        {"a": (("x", "y"), np.ones((2, 3)), {"units": "nats"}), "n": ("x", [1, 2])},
+        {"x": ["u", "v"], "y": [0.1, 0.2, 0.3]},
+        {"title": "naïve 注意"},
+    ),
+}
+
+
+def assert_same(first: Any, second: Any) -> None:
+    assert type(first) is type(second)
+    if isinstance(first, xr.Dataset):
+        xr.testing.assert_identical(first, second)
+    elif isinstance(first, dict):
+        assert list(first) == list(second)
+        assert_same(tuple(first.values()), tuple(second.values()))
+    elif isinstance(first, tuple):
+        assert len(first) == len(second)
+        for one, other in zip(first, second, strict=True):
+            assert_same(one, other)
+    else:
+        assert (first.dtype, first.shape) == (second.dtype, second.shape)
+        np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("kind", RESULTS)
+def test_result_comes_back_as_it_was(own: Lab, notes: list[str], kind: str):
+    for _ in range(2):
+        assert_same(own.cached(lambda: RESULTS[kind], version=kind), RESULTS[kind])
+    assert notes == ["", FROM_CACHE]
+
+
+def test_traced_result_is_the_same_at_the_first_call(own: Lab):
+    function = lambda values: {"sum": jnp.sum(values), "parts": (values, 2 * values)}  # noqa: E731
+    first, second = (own.cached(function, NUMBERS) for _ in range(2))
+    assert_same(first, second)
+    assert_same(first, {"parts": (NUMBERS, 2 * NUMBERS), "sum": np.asarray(3, np.float32)})
+
+
+def test_other_names_of_the_same_numbers_are_another_result(own: Lab):
+    for name in ("first", "second"):
+        assert list(own.cached(lambda values, name=name: {name: 2 * values}, NUMBERS)) == [name]
+
+
+@pytest.mark.parametrize("result", ["text", None, Line(1.0), np.asarray(["text"])])
+def test_result_that_cannot_be_kept_is_refused(own: Lab, tmp_path: Path, result: Any):
+    with pytest.raises(ConfigError) as refusal:
+        own.cached(lambda: result, version=1, name="slow")
+    assert str(refusal.value) == (
+        f"cached slow: gave a {type(result).__name__}, allowed: numbers, arrays, tuples and dicts "
+        "of them, or an xarray Dataset"
+    )
+    assert not list(tmp_path.glob("*.result"))
+
+
+def test_precision_is_the_labs_own(own: Lab):
+    assert own.cached(scaled, NUMBERS.astype(float)).dtype == np.float32
+    precise = dataclasses.replace(own, precision="float64")
+    assert precise.cached(scaled, NUMBERS.astype(float)).dtype == np.float64

@@ -1,0 +1,74 @@
+"""The public names of the package: what a user constructs or subclasses, found without a list."""
+
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import saccade
+from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask, AbstractTheory
+from saccade.names import public_names, stub
+
+PARTS = {
+    "tasks": AbstractTask,
+    "models": AbstractModelConfig,
+    "probes": AbstractProbe,
+    "theory": AbstractTheory,
+}
+
+
+@pytest.mark.parametrize("folder", PARTS)
+def test_every_built_in_part_is_a_name_of_the_package(folder: str):
+    package = importlib.import_module(f"saccade.{folder}")
+    found = 0
+    for file in pkgutil.iter_modules(package.__path__):
+        if file.name.startswith("_"):
+            continue
+        module = importlib.import_module(f"{package.__name__}.{file.name}")
+        for name, part in inspect.getmembers(module, inspect.isclass):
+            if issubclass(part, PARTS[folder]) and part.__module__ == module.__name__:
+                assert getattr(saccade, name) is part
+                found += 1
+    assert found > 3
+
+
+def test_names_are_classes_of_their_modules():
+    assert len(public_names()) > 100
+    for name, module in public_names().items():
+        part = getattr(saccade, name)
+        assert inspect.isclass(part)
+        assert part.__module__ == module
+
+
+def test_what_a_user_needs_is_there():
+    needed = """
+        AbstractBatch AbstractModel AbstractModelConfig AbstractProbe AbstractTask AbstractTheory
+        Adam Arm AtSteps Batch Check Claim Every Figure Fresh FullBatch GradientDescent GradientFlow
+        Lab Line Logarithmic Minibatch Moment Output Panel Record Recording Study Swept Variable
+    """
+    assert set(needed.split()) <= {*public_names()} == {*dir(saccade)} - {"__version__"}
+
+
+def test_unknown_and_private_names_are_refused():
+    for name in ("NoSuchThing", "_Surroundings"):
+        with pytest.raises(AttributeError, match=f"module 'saccade' has no attribute '{name}'"):
+            getattr(saccade, name)
+
+
+def test_stub_for_type_checkers_is_current():
+    """Written by `python -m saccade.names`."""
+    assert Path(saccade.__file__).with_suffix(".pyi").read_text(encoding="utf-8") == stub()
+
+
+def test_import_is_quick():
+    """Names are imported on use: without them, neither JAX nor any part of the package."""
+    script = "import sys, saccade; dir(saccade); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert "saccade.names" in done.stdout.split()
+    assert not {"jax", "numpy", "saccade.core.lab"} & set(done.stdout.split())
