@@ -117,6 +117,7 @@ from saccade.probes.motion import Displacements as Displacements
 from saccade.probes.motion import GradientNorms as GradientNorms
 from saccade.probes.performance import Accuracy as Accuracy
 from saccade.probes.topic_blocks import AbstractTransformerProbe as AbstractTransformerProbe
+from saccade.probes.topic_blocks import AbstractTransformerTable as AbstractTransformerTable
 from saccade.probes.topic_blocks import AttentionOdds as AttentionOdds
 from saccade.probes.topic_blocks import PairAttention as PairAttention
 from saccade.probes.topic_blocks import Similarities as Similarities
@@ -132,6 +133,7 @@ from saccade.probes.topic_words import QueryNorm as QueryNorm
 from saccade.probes.topic_words import Surroundings as Surroundings
 from saccade.probes.topic_words import TopicWords as TopicWords
 from saccade.probes.topic_words import Velocities as Velocities
+from saccade.probes.translation import AbstractPairProbe as AbstractPairProbe
 from saccade.probes.translation import AbstractTranslationProbe as AbstractTranslationProbe
 from saccade.probes.translation import AttentionPlaces as AttentionPlaces
 from saccade.probes.translation import LexicalKnowledge as LexicalKnowledge
@@ -149,6 +151,7 @@ from saccade.tasks.markov_pairs import MarkovPairs as MarkovPairs
 from saccade.tasks.random_sequences import HasVectors as HasVectors
 from saccade.tasks.random_sequences import RandomSequences as RandomSequences
 from saccade.tasks.random_sequences import Sequences as Sequences
+from saccade.tasks.topic_documents import AbstractTopicTask as AbstractTopicTask
 from saccade.tasks.topic_documents import Documents as Documents
 from saccade.tasks.topic_documents import HasTopicIds as HasTopicIds
 from saccade.tasks.topic_documents import HasTopics as HasTopics

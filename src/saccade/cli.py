@@ -1,23 +1,15 @@
 """The command line: which command is meant, with which options; one line for every mistake.
 
-The commands themselves are in `saccade.commands`, imported on use so that help is quick.
+`saccade.commands` has the commands, imported on use so that help is quick.
 """
 
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from saccade.core.errors import ConfigError, SaccadeError
-from saccade.options import (
-    CompactOptions,
-    LedgerOptions,
-    ListOptions,
-    ReportOptions,
-    ReproduceOptions,
-    RunOptions,
-    first_value,
-    parsed,
-)
+from saccade.options import COMMANDS, RunOptions, first_value, parsed
 from saccade.version import __version__
 
 USAGE = """\
@@ -42,14 +34,6 @@ usage: saccade run STUDY [--preset PRESET] [--sweep NAME=V1,V2,...] [OPTIONS]
 STUDY is the path of a .py file that defines STUDY, or one of: {names}.
 'saccade run STUDY --help' shows the options of a study, 'saccade list' its claims.
 """
-COMMANDS = {
-    "list": (ListOptions(), "[STUDY...]"),
-    "reproduce": (ReproduceOptions(), ""),
-    "report": (ReportOptions(), "RECORD_OR_FOLDER..."),
-    "ledger": (LedgerOptions(), "RECORD_OR_FOLDER..."),
-    "compact": (CompactOptions(), "RECORD"),
-}
-"""All but `run`: default options, and the name of the positional arguments."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,13 +69,7 @@ def prepared(arguments: Sequence[str]) -> Callable[[], int]:
     (options,), given = parsed({"options": default}, rest, f"saccade {command}", positional)
     if positional.startswith("RECORD") and not given:
         raise ConfigError(f"got no record, usage: saccade {command} {positional}")
-
-    def call() -> int:
-        from saccade import commands
-
-        return getattr(commands, f"{command}_command")(options, given)
-
-    return call
+    return partial(_call, command, options, given)
 
 
 def _prepared_run(arguments: list[str]) -> Callable[[], int]:
@@ -107,28 +85,27 @@ def _prepared_run(arguments: list[str]) -> Callable[[], int]:
     parts = {"options": RunOptions(preset=preset), settings: study.config(preset)}
     (options, config), _ = parsed(parts, rest, f"saccade run {reference}")
     config = study.swept(config, _sweeps(options.sweep))
+    return partial(_call, "run", options, study, config)
 
-    def call() -> int:
-        from saccade.commands import run_command
 
-        return run_command(study, config, options)
+def _call(command: str, *arguments: Any) -> int:
+    from saccade import commands
 
-    return call
+    return getattr(commands, f"{command}_command")(*arguments)
 
 
 def _sweeps(given: Sequence[str]) -> dict[str, list[float]]:
     sweeps: dict[str, list[float]] = {}
     for text in given:
-        name, equals, values = text.partition("=")
+        name, _, values = text.partition("=")
         name = name.strip().replace("-", "_")
         try:
-            numbers = [float(value) for value in values.split(",")] if equals else []
+            numbers = [float(value) for value in values.split(",")]
         except ValueError:
             numbers = []
         if not numbers or not name:
-            raise ConfigError(
-                f"--sweep: got {text!r}, allowed: NAME=V1,V2,... with numbers, e.g. rate=0.01,0.1,1"
-            )
+            allowed = "NAME=V1,V2,... with numbers, e.g. rate=0.01,0.1,1"
+            raise ConfigError(f"--sweep: got {text!r}, allowed: {allowed}")
         if name in sweeps:
             raise ConfigError(f"--sweep: got {name!r} twice, allowed: one --sweep per name")
         sweeps[name] = numbers
@@ -136,7 +113,6 @@ def _sweeps(given: Sequence[str]) -> dict[str, list[float]]:
 
 
 def _complain(message: str, code: int) -> int:
-    """Print one line to stderr; gives the exit code."""
     print(f"saccade: {' '.join(message.split())}", file=sys.stderr)
     return code
 

@@ -27,8 +27,11 @@ from saccade.options import (
 )
 from saccade.registry import find_study, known_study, study_names
 from saccade.report import terminal
+from saccade.report.formatting import counted
 from saccade.report.judged import Entry, StoredStudy
 from saccade.report.ledger import ledger_markdown, ledger_rows
+
+Show = Callable[[Progress], None]
 
 
 def list_command(options: ListOptions, references: list[str]) -> int:
@@ -48,26 +51,17 @@ def list_command(options: ListOptions, references: list[str]) -> int:
 
 
 def _plain(study: Study[Any]) -> dict[str, Any]:
-    return {
-        "name": study.name,
-        "title": study.title,
-        "paper": study.paper,
-        "presets": list(study.presets),
-        "claims": [
-            {"id": claim.id, "statement": claim.statement, "source": claim.source}
-            for claim in study.claims
-        ],
-    }
+    names = ("id", "statement", "source")
+    claims = [{name: getattr(claim, name) for name in names} for claim in study.claims]
+    about = {name: getattr(study, name) for name in ("name", "title", "paper")}
+    return about | {"presets": list(study.presets), "claims": claims}
 
 
-# -- trainings -------------------------------------------------------------------------------------
-
-
-def run_command(study: Study[Any], config: Any, options: RunOptions) -> int:
+def run_command(options: RunOptions, study: Study[Any], config: Any) -> int:
     if options.dry_run:
-        return _dry_run(study, config, options)
+        return _dry_run(options, study, config)
     with terminal.ProgressDisplay() as display:
-        record, folder = _trained(study, config, options, display)
+        record, folder = _trained(options, study, config, display)
     if options.json:
         about = {"study": study.name, "preset": options.preset, "record": str(folder / "record.nc")}
         print(json.dumps(about | {"claims": list(record.verdicts.values())}, indent=2))
@@ -79,10 +73,13 @@ def run_command(study: Study[Any], config: Any, options: RunOptions) -> int:
     return 0
 
 
-def _dry_run(study: Study[Any], config: Any, options: RunOptions) -> int:
+def _lab(options: RunOptions, study: Study[Any], progress: Show | None, **how: Any) -> Lab:
     precision = options.precision or study.precision
-    lab = Lab(options.output / "cache", precision, None, fresh=options.fresh, dry_run=True)
-    stopped = ""
+    return Lab(options.output / "cache", precision, progress, fresh=options.fresh, **how)
+
+
+def _dry_run(options: RunOptions, study: Study[Any], config: Any) -> int:
+    lab, stopped = _lab(options, study, None, dry_run=True), ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about NaN, which every number is
@@ -105,35 +102,20 @@ def _dry_run(study: Study[Any], config: Any, options: RunOptions) -> int:
 
 
 def _trained(
-    study: Study[Any],
-    config: Any,
-    options: RunOptions,
-    progress: Callable[[Progress], None],
-    stop: Callable[[], bool] | None = None,
+    options: RunOptions, study: Study[Any], config: Any, progress: Show, **how: Any
 ) -> tuple[Record, Path]:
     """Train, judge, save the record and draw the figures; gives the record and its folder."""
     from saccade.report.drawing import save_figure  # matplotlib takes half a second
 
-    precision = options.precision or study.precision
-    cache = options.output / "cache"
-    lab = Lab(cache, precision, progress, fresh=options.fresh, asked_to_stop=stop)
-    record = study.run(config, lab, options.preset)
-    folder = _folder(study, config, options)
+    record = study.run(config, _lab(options, study, progress, **how), options.preset)
+    folder = options.output / f"{study.name}-{options.preset}"
+    if config != study.config(options.preset):  # no run overwrites one of other settings
+        changed = json.dumps(describe(config), sort_keys=True).encode()
+        folder = Path(f"{folder}-{hashlib.sha256(changed).hexdigest()[:8]}")
     record.save(folder / "record.nc")
     for figure in study.drawn(record):
         save_figure(figure, folder / "figures")
     return record, folder
-
-
-def _folder(study: Study[Any], config: Any, options: RunOptions) -> Path:
-    """The folder of the preset; changed settings have their own, so that no run overwrites a
-    different one.
-    """
-    name = f"{study.name}-{options.preset}"
-    if config != study.config(options.preset):
-        changed = json.dumps(describe(config), sort_keys=True)
-        name = f"{name}-{hashlib.sha256(changed.encode()).hexdigest()[:8]}"
-    return options.output / name
 
 
 def reproduce_command(options: ReproduceOptions, _: list[str]) -> int:
@@ -167,7 +149,7 @@ def reproduce_command(options: ReproduceOptions, _: list[str]) -> int:
 
 
 def _run_quick(
-    references: list[str], options: ReproduceOptions, display: Callable[[Progress], None]
+    references: list[str], options: ReproduceOptions, display: Show
 ) -> Iterator[tuple[Study[Any], Record, Path]]:
     """Studies, records and folders, in the order in which the studies end."""
     quick = RunOptions(options.output, options.precision, options.fresh)
@@ -178,7 +160,7 @@ def _run_quick(
         raise ConfigError(f"--jobs: got {options.jobs}, allowed: a whole number, at least 1")
     if processes == 1:
         for study, config in zip(studies, configs, strict=True):
-            yield study, *_trained(study, config, quick, display)
+            yield study, *_trained(quick, study, config, display)
         return
     rows = [(reference, options.study, quick) for reference in references]
     for place, folder in run_in_processes(_run_quick_here, rows, processes, display):
@@ -190,10 +172,8 @@ def _run_quick_here(reference: str, files: Sequence[Path], quick: RunOptions) ->
     for file in files:
         find_study(file)  # the reference may be the name of one
     study = find_study(reference)
-    return _trained(study, study.config("quick"), quick, report, asked_to_stop)[1]
-
-
-# -- records ---------------------------------------------------------------------------------------
+    config = study.config("quick")
+    return _trained(quick, study, config, report, asked_to_stop=asked_to_stop)[1]
 
 
 def report_command(options: ReportOptions, paths: list[str]) -> int:
@@ -201,8 +181,7 @@ def report_command(options: ReportOptions, paths: list[str]) -> int:
     from saccade.report.page import write_page  # after the records, whose mistakes are quick then
 
     write_page(entries, options.output)
-    records = f"{len(entries)} record{'' if len(entries) == 1 else 's'}"
-    print(f"the page: {options.output} ({records})")
+    print(f"the page: {options.output} ({counted(len(entries), 'record')})")
     return 0
 
 
@@ -231,9 +210,8 @@ def compact_command(options: CompactOptions, paths: list[str]) -> int:
     before = {one.claim: one.verdict for one in study.judge(record)}
     changed = [claim for claim in before if before[claim] != smaller.verdicts[claim]["verdict"]]
     if changed:
-        raise FileError(
-            f"{paths[0]}: rounding changes the verdict of {', '.join(changed)}; not written"
-        )
+        why = f"rounding changes the verdict of {', '.join(changed)}"
+        raise FileError(f"{paths[0]}: {why}; not written")
     smaller.save(options.output)
     new, old = (path.stat().st_size / 1000 for path in (options.output, files[0]))
     print(f"{options.output}: {new:.0f} kB, was {old:.0f} kB")
@@ -253,9 +231,7 @@ def _files(paths: Sequence[str]) -> list[Path]:
 
 
 def _opened(files: Sequence[Path], studies: Sequence[Path], mention: bool = True) -> list[Entry]:
-    """Records with their studies; the verdicts that a record stores stand for a study that is not
-    installed.
-    """
+    """Records with their studies; stored verdicts stand for a study that is not installed."""
     for path in studies:
         find_study(path)
     entries: list[Entry] = []

@@ -1,7 +1,7 @@
 """The options of every command as dataclasses, and the parser that is made from them.
 
-Every field is an option, with its default and, as help, the text below the field. The settings of a
-study become options in the same way. Every mistake is a `ConfigError` of one line.
+Every field is an option, with its default and, as help, the text below it. The settings of a study
+become options in the same way. Every mistake is a `ConfigError` of one line.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from saccade.core.errors import ConfigError
 
@@ -104,7 +104,19 @@ class CompactOptions(_RecordOptions):
     """The copy to write; compressed as a whole if its name ends in .gz."""
 
 
+COMMANDS = {
+    "list": (ListOptions(), "[STUDY...]"),
+    "reproduce": (ReproduceOptions(), ""),
+    "report": (ReportOptions(), "RECORD_OR_FOLDER..."),
+    "ledger": (LedgerOptions(), "RECORD_OR_FOLDER..."),
+    "compact": (CompactOptions(), "RECORD"),
+}
+"""All but `run`: default options, and the name of the positional arguments."""
+
+
 # -- the parser ------------------------------------------------------------------------------------
+
+_STRICT: Any = {"add_help": False, "allow_abbrev": False, "exit_on_error": False}
 
 
 def parsed(
@@ -113,16 +125,16 @@ def parsed(
     """The parts, given as titles and defaults, with the options applied; and positional arguments.
 
     Fields of nested dataclasses are options by their plain names. `positional` names what may
-    stand among the options; an option of several values then takes one value at a time, and is
-    repeated.
+    stand among the options; an option of several values is then repeated, with one value each.
     """
     usage = " ".join(filter(None, [program, positional, "[OPTIONS]"]))
     description = inspect.getdoc(type(next(iter(parts.values()))))
-    parser = _Parser(program, usage, description)
-    fields = [(title, field) for title, part in parts.items() for field in _fields(part)]
-    names = [field.name for _, field in fields]
+    layout = functools.partial(argparse.HelpFormatter, max_help_position=28)
+    parser = argparse.ArgumentParser(program, usage, description, formatter_class=layout, **_STRICT)
     groups = {title: parser.add_argument_group(title) for title in parts}
     next(iter(groups.values())).add_argument("-h", "--help", action="help", help="Show this help.")
+    fields = [(title, field) for title, part in parts.items() for field in _fields(part)]
+    names = [field.name for _, field in fields]
     known: dict[str, str] = {}
     for title, field in fields:
         flag = field.flag(unique=names.count(field.name) == 1)
@@ -139,17 +151,16 @@ def parsed(
         got = "got nothing" if got.startswith("expected") else got
         raise ConfigError(f"{flag}: {got}, allowed: {known[flag]}") from None
     for one in rest:
+        every = ", ".join(known)
         if one.startswith("-"):
             flag = one.partition("=")[0]
             close = difflib.get_close_matches(flag.strip("-"), [name[2:] for name in known], 1)
             hint = f"did you mean --{close[0]}? " if close else ""
-            raise ConfigError(
-                f"{flag}: no such option of {program}; {hint}allowed: {', '.join(known)}"
-            )
+            raise ConfigError(f"{flag}: no such option of {program}; {hint}allowed: {every}")
         if not positional:
             before = given[max(given.index(one) - 1, 0)]
             what = f"{before}: " if before in known else ""
-            allowed = known.get(before, f"the options {', '.join(known)}")
+            allowed = known.get(before, f"the options {every}")
             raise ConfigError(f"{what}got {one.strip()!r}, allowed: {allowed}")
     values = {path: tuple(v) if isinstance(v, list) else v for path, v in vars(found).items()}
     return [_applied(part, f"{title}.", values) for title, part in parts.items()], rest
@@ -157,21 +168,9 @@ def parsed(
 
 def first_value(arguments: Sequence[str], flag: str, default: str) -> str:
     """The value of one option, read before the others: they depend on it."""
-    parser = _Parser()
+    parser = argparse.ArgumentParser(**_STRICT)
     parser.add_argument(flag, nargs="?", dest="value")
     return parser.parse_known_args(arguments)[0].value or default
-
-
-class _Parser(argparse.ArgumentParser):
-    """Raises errors instead of printing them."""
-
-    def __init__(self, program: str = "", usage: str = "", description: str | None = None):
-        layout = functools.partial(argparse.HelpFormatter, max_help_position=28)
-        super().__init__(program, usage, description, formatter_class=layout, add_help=False)
-        self.allow_abbrev = self.exit_on_error = False
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{self.prog}: {message}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,10 +220,9 @@ def _kind(hint: Any) -> _Kind | None:
 
 @dataclasses.dataclass(frozen=True)
 class _Field:
-    """A field of a config that is an option."""
+    """A field of a config that is an option; the path is dotted, from the config down."""
 
     path: str
-    """Dotted, from the config down."""
     kind: _Kind
     default: Any
     help: str
@@ -242,16 +240,14 @@ class _Field:
         shown = self.default
         shown = " ".join(map(str, shown)) if isinstance(shown, tuple) else shown
         text = self.help if shown in (None, "") else f"{self.help} (default: {shown})"
-        given: dict[str, Any] = {"dest": dest, "default": argparse.SUPPRESS}
+        how: dict[str, Any] = {"type": self.kind, "metavar": self.kind.word}
         if self.kind is _SWITCH:
             text = f"Turn off: {self.help}" if self.default else self.help
-            given |= {"action": "store_const", "const": not self.default}
-        else:
-            given |= {"type": self.kind, "metavar": self.kind.word}
+            how = {"action": "store_const", "const": not self.default}
         if self.kind.several:
-            given |= {"action": "append"} if one_by_one else {"action": "extend", "nargs": "+"}
-        flags = [flag, "-o"] if flag == "--output" else [flag]
-        group.add_argument(*flags, help=text.replace("%", "%%"), **given)
+            how |= {"action": "append"} if one_by_one else {"action": "extend", "nargs": "+"}
+        how |= {"dest": dest, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
+        group.add_argument(*([flag, "-o"] if flag == "--output" else [flag]), **how)
 
 
 def _fields(config: Any, above: str = "") -> Iterator[_Field]:
@@ -275,10 +271,7 @@ def _texts(kind: type) -> dict[str, str]:
             continue  # made in an interactive session
         for field, text in itertools.pairwise(getattr(tree, "body", ())):
             match field, text:
-                case (
-                    ast.AnnAssign(target=ast.Name(id=name)),
-                    ast.Expr(value=ast.Constant(value=str(found))),
-                ):
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(found))):
                     texts[name] = " ".join(found.split())
     return texts
 
@@ -295,9 +288,9 @@ def _applied(config: Any, above: str, values: Mapping[str, Any]) -> Any:
     """The config with all values at once: one alone may not fit the others."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(config):
-        path, value = f"{above}{field.name}", getattr(config, field.name)
+        path = f"{above}{field.name}"
         if path in values:
             changes[field.name] = values[path]
         elif any(other.startswith(f"{path}.") for other in values):
-            changes[field.name] = _applied(value, f"{path}.", values)
+            changes[field.name] = _applied(getattr(config, field.name), f"{path}.", values)
     return dataclasses.replace(config, **changes) if changes else config

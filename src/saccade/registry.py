@@ -1,7 +1,5 @@
-"""The studies: those of the package, those of installed packages, and files of the user's own.
-
-A study is named by the file in `saccade/studies`, by an entry point of the group `saccade.studies`
-in an installed package, or by the path of a .py file that defines `STUDY`.
+"""The studies: files in `saccade/studies`, entry points of the group `saccade.studies` in installed
+packages, and .py files of the user's own that define `STUDY`.
 """
 
 import difflib
@@ -34,10 +32,7 @@ def study_names() -> list[str]:
 
 
 def find_study(reference: str | Path) -> "Study[Any]":
-    """The study of a name or of the path of a .py file.
-
-    A study that was loaded from a file is known by its name from then on.
-    """
+    """The study of a name or of the path of a .py file, which is known by its name from then on."""
     text = str(reference)
     if text.endswith(".py") or os.sep in text or "/" in text:
         return _of_file(Path(text))
@@ -46,9 +41,8 @@ def find_study(reference: str | Path) -> "Study[Any]":
         known = [*study_names(), *_loaded]
         close = difflib.get_close_matches(text, known, 1)
         hint = f"did you mean {close[0]}? " if close else ""
-        raise ConfigError(
-            f"study: got {text!r}, {hint}allowed: {', '.join(known)}, or the path of a .py file"
-        )
+        allowed = f"{', '.join(known)}, or the path of a .py file"
+        raise ConfigError(f"study: got {text!r}, {hint}allowed: {allowed}")
     return study
 
 
@@ -105,19 +99,14 @@ def _of_file(path: Path) -> "Study[Any]":
         if (known, time) == (file, changed):
             return study
     study = _required_study(_executed(file, source, path), str(path))
+    named = f"{path}: its study is named {study.name!r}"
     if not re.fullmatch(r"\w[\w-]*", str(study.name)):
-        raise ConfigError(
-            f"{path}: its study is named {study.name!r}, allowed: letters, digits, '_' and '-'"
-        )
+        raise ConfigError(f"{named}, allowed: letters, digits, '_' and '-'")
     if study.name in _built_in():
-        raise ConfigError(
-            f"{path}: its study is named {study.name!r}, which is built in; give it another name"
-        )
+        raise ConfigError(f"{named}, which is built in; give it another name")
     other = _loaded.get(study.name, (file,))[0]
     if other != file:
-        raise ConfigError(
-            f"{path}: its study is named {study.name!r}, as that of {other}; give it another name"
-        )
+        raise ConfigError(f"{named}, as that of {other}; give it another name")
     _loaded[study.name] = file, changed, study
     return study
 
@@ -126,12 +115,10 @@ def _executed(file: Path, source: bytes, path: Path) -> ModuleType:
     """The module of a file, under a private name, with the file's folder importable."""
     _make_importable(file.parent)
     name = f"_study_{file.stem}"
-    known = sys.modules.get(name)
-    if known is not None and known.__file__ != str(file):
+    if name in sys.modules and sys.modules[name].__file__ != str(file):
         name = f"{name}_in_{'_'.join(file.parent.parts[1:])}"
-    module = ModuleType(name)
+    module = sys.modules[name] = ModuleType(name)  # dataclasses look up their module there
     module.__file__ = str(file)
-    sys.modules[name] = module  # dataclasses look up their module here
     try:
         # Not by the import system, whose bytecode files can be stale within one second.
         exec(compile(source, file, "exec"), module.__dict__)
@@ -159,9 +146,7 @@ def _make_importable(folder: Path) -> None:
 def _folder_of(name: str) -> Path | None:
     """The folder from which an imported module or package came."""
     file = getattr(sys.modules[name], "__file__", None)
-    if file is None:
-        return None
-    return Path(file).parents[1 if Path(file).name == "__init__.py" else 0]
+    return Path(file).parents[1 if Path(file).stem == "__init__" else 0] if file else None
 
 
 def _required_study(found: Any, where: str) -> "Study[Any]":

@@ -20,7 +20,7 @@ from saccade.core.batches import AbstractBatches, FullBatch
 from saccade.core.checks import ALWAYS, require_batches, require_kinds, require_probes
 from saccade.core.dataset import Frame
 from saccade.core.engine import Engine, Loss, own_loss
-from saccade.core.errors import ConfigError
+from saccade.core.errors import ConfigError, FileError
 from saccade.core.identity import address, call_identity, content, surroundings, training_digest
 from saccade.core.interfaces import AbstractModelConfig, AbstractTask
 from saccade.core.optimiser import AbstractOptimiser, GradientFlow
@@ -359,6 +359,10 @@ def _estimate(engine: Engine, steps: int) -> float:
 def _compile_in(folder: Path) -> None:
     """Let JAX keep compiled programs in a folder; it would stay with the first one otherwise."""
     global _compiled_in
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"cannot write {folder}: {error.strerror or error}") from error
     jax.config.update("jax_compilation_cache_dir", str(folder))
     if _compiled_in not in (None, folder):
         compilation_cache.reset_cache()

@@ -111,8 +111,6 @@ class Record:
         """Names and values of what the user swept (kept in the config)."""
         return {name: np.asarray(values) for name, values in self.config.get("sweeps", {}).items()}
 
-    # -- files -------------------------------------------------------------------------------------
-
     def tree(self) -> xr.DataTree:
         about = {key: getattr(self, key) for key in (*_ROOT, *_OPTIONAL)}
         about |= {key: json.dumps(dict(about[key])) for key in ("config", "versions")}

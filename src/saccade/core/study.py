@@ -1,6 +1,8 @@
 """Studies: an experiment with its presets, claims, figures and divergences."""
 
 import dataclasses
+import re
+import textwrap
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -31,6 +33,17 @@ class Divergence:
     code: str
     ours: str
     effect: str
+
+
+def divergences(table: str) -> tuple[Divergence, ...]:
+    """Divergences from a table: one row per setting, cells apart by ` | `, further lines of a row
+    indented by four more spaces."""
+    rows = re.sub(r"\n {4,}", " ", textwrap.dedent(table).strip()).splitlines()
+    cells = [[cell.strip() for cell in row.split(" | ")] for row in rows]
+    for row in cells:
+        if len(row) != len(dataclasses.fields(Divergence)):
+            raise ConfigError(f"divergences: got {len(row)} cells in {row}, allowed: 5")
+    return tuple(Divergence(*row) for row in cells)
 
 
 def _no_figures(arms: Mapping[str, Arm], config: Any) -> Sequence[Figure]:

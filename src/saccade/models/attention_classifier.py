@@ -8,8 +8,7 @@ score itself is the trained parameter; otherwise it is q . k_w. (The paper resca
 """
 
 import dataclasses
-import math
-from typing import Literal, Self, get_args
+from typing import Literal, Self
 
 import equinox as eqx
 import jax
@@ -19,16 +18,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Batch, HasVocabulary, Output
-from saccade.core.sweep import require, require_count, require_positive
-from saccade.models.bag_attention import attend, indexed
+from saccade.core.sweep import require_choices, require_count, require_finite, require_positive
+from saccade.models import heads
+from saccade.models.bag_attention import attend, index_bags
 from saccade.models.freezing import without
-from saccade.models.heads import (
-    AbstractHead,
-    gaussian_head,
-    linear_head,
-    orthonormal_head,
-    two_layer_head,
-)
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName
 from saccade.tasks.topic_sentences import HasLabelledWords, TopicSentences
 
@@ -42,7 +35,7 @@ class AttentionClassifier(AbstractModel):
     """Scores, embeddings and a head. Words are the last axis of a table, for fast projections."""
 
     embeddings: Float[Array, "dimension word"]
-    head: AbstractHead
+    head: heads.AbstractHead
     frozen: tuple[str, ...] = eqx.field(static=True)
     """Names of the parts that are not trained."""
     score_table: Float[Array, " word"] | None = None
@@ -56,12 +49,7 @@ class AttentionClassifier(AbstractModel):
         """Logarithms of the words' weights: with softmax q . k_w."""
         if self.score_table is not None:
             return self.score_table
-        return self._scores(self.query, self.keys)  # pyright: ignore[reportArgumentType] (both set)
-
-    def _scores(
-        self, query: Float[Array, " key_dimension"], keys: Float[Array, "key_dimension word"]
-    ) -> Float[Array, " word"]:
-        return self.kernel.scores(query[None], keys.T, scale=1.0)[0]
+        return self.kernel.of_query(self.query, self.keys)  # pyright: ignore[reportArgumentType] (both set)
 
     @property
     def query_norm(self) -> Float[Array, ""]:
@@ -73,7 +61,6 @@ class AttentionClassifier(AbstractModel):
         return self.embeddings if self.query is None else self.query_norm * self.embeddings
 
     def scores_of(self, items: Items) -> Float[Array, " item"]:
-        """Scores of some words."""
         return self.scores[items]
 
     def embeddings_of(self, items: Items) -> Float[Array, "dimension item"]:
@@ -81,19 +68,15 @@ class AttentionClassifier(AbstractModel):
         return self.rescaled_embeddings[:, items]
 
     def score_velocity(self, gradient: "AttentionClassifier") -> Float[Array, " word"]:
-        """ds/dt of every word under the flow, from the gradient of the loss; frozen keys count as
-        trained.
-        """
+        """ds/dt of every word, given the gradient of the loss, as if no keys were frozen."""
         if self.score_table is not None:
             return -gradient.score_table  # pyright: ignore[reportOptionalOperand]
         still = jnp.zeros_like(self.query) if "query" in self.frozen else gradient.query  # pyright: ignore[reportArgumentType]
-        _, change = jax.jvp(self._scores, (self.query, self.keys), (still, gradient.keys))
-        return -change
+        at, direction = (self.query, self.keys), (still, gradient.keys)
+        return -jax.jvp(self.kernel.of_query, at, direction)[1]
 
     def embedding_velocity(self, gradient: "AttentionClassifier") -> Float[Array, "dimension word"]:
-        """dv/dt of every word's rescaled embedding under the flow; frozen embeddings count as
-        trained.
-        """
+        """dv/dt of every word's rescaled embedding, as if no embeddings were frozen."""
         velocity = -self.query_norm * gradient.embeddings
         if self.query is None or "query" in self.frozen:
             return velocity
@@ -115,9 +98,7 @@ class AttentionClassifier(AbstractModel):
 
 @dataclasses.dataclass(frozen=True)
 class AttentionClassifierConfig(AbstractModelConfig):
-    """Attn-FC, Attn-TC or Attn-TL, with optional frozen keys (KF), frozen embeddings (EF) or a
-    trained query. Scores and keys are initially zero.
-    """
+    """Attn-FC, Attn-TC or Attn-TL, with ablations. Scores and keys are initially zero."""
 
     head: Head = "FC"
     """FC: fixed linear with orthonormal columns; TC: trained linear; TL: two trained layers."""
@@ -132,34 +113,24 @@ class AttentionClassifierConfig(AbstractModelConfig):
     embeddings_frozen: bool = False
     """EF: embeddings keep their initial values."""
     query: Query = "unit"
-    """unit: a fixed query of norm 1, scores trained directly; fixed or trained: keys trained, query
-    drawn at random.
-    """
+    """unit: norm 1, scores trained directly; fixed or trained: drawn at random, keys trained."""
     query_std: float = 1.0
     """Initial standard deviation of the entries of a fixed or trained query."""
     key_dimension: int = 10
     """Dimension of keys and of a fixed or trained query."""
     fixed_head: FixedHead = "orthonormal"
-    """Columns of FC: orthonormal as in the paper, or Gaussian with a unit diagonal as in the
-    authors' code.
-    """
+    """Columns of FC: orthonormal (the paper), or Gaussian with a unit diagonal (the code)."""
     kernel: KernelName = "softmax"
     """softmax, or gaussian (not normalised), which needs keys: a fixed or trained query."""
 
     def __post_init__(self):
-        kinds = {"head": Head, "query": Query, "fixed_head": FixedHead, "kernel": KernelName}
-        for field, kind in kinds.items():
-            known = get_args(kind)
-            require(self, field, ", ".join(known), lambda value, known=known: value in known)
+        require_choices(self)
         if self.kernel == "gaussian" and self.query == "unit":
-            raise ConfigError(
-                "kernel: got gaussian with a unit query, allowed: a fixed or a trained query, which"
-                " has keys"
-            )
+            allowed = "a fixed or a trained query, which has keys"
+            raise ConfigError(f"kernel: got gaussian with a unit query, allowed: {allowed}")
         require_count(self, "dimension", "hidden_size", "key_dimension")
         require_positive(self, "query_std")
-        finite = "a finite number, at least 0"
-        require(self, "embedding_std", finite, lambda value: 0 <= value < math.inf)
+        require_finite(self, "embedding_std")
 
     @classmethod
     def example(cls) -> tuple[Self, TopicSentences]:
@@ -180,24 +151,21 @@ class AttentionClassifierConfig(AbstractModelConfig):
         if self.query == "unit":
             return AttentionClassifier(embeddings, head, frozen, score_table=jnp.zeros(words))
         query = self.query_std * jax.random.normal(query_key, (self.key_dimension,))
-        keys = jnp.zeros((self.key_dimension, words))
-        kernel = KERNELS[self.kernel]
+        keys, kernel = jnp.zeros((self.key_dimension, words)), KERNELS[self.kernel]
         return AttentionClassifier(embeddings, head, frozen, None, keys, query, kernel)
 
-    def _head(self, labels: int, key: PRNGKeyArray) -> AbstractHead:
-        match self.head:
-            case "TC":
-                return linear_head(self.dimension, labels, key)
-            case "TL":
-                return two_layer_head(self.dimension, self.hidden_size, labels, key)
+    def _head(self, labels: int, key: PRNGKeyArray) -> heads.AbstractHead:
+        if self.head == "TC":
+            return heads.linear_head(self.dimension, labels, key)
+        if self.head == "TL":
+            return heads.two_layer_head(self.dimension, self.hidden_size, labels, key)
         if self.fixed_head == "gaussian":
-            return gaussian_head(self.dimension, labels, key)
+            return heads.gaussian_head(self.dimension, labels, key)
         if self.dimension < labels:
-            raise ConfigError(
-                f"dimension: got {self.dimension}, allowed: at least the {labels} orthonormal"
-                " columns of FC"
-            )
-        return orthonormal_head(self.dimension, labels, key)
+            allowed = f"at least the {labels} orthonormal columns of FC"
+            raise ConfigError(f"dimension: got {self.dimension}, allowed: {allowed}")
+        return heads.orthonormal_head(self.dimension, labels, key)
 
     def prepare(self, task: HasVocabulary, batches: Batch) -> Batch:
-        return indexed(batches, batches.words, task.vocabulary_size)
+        index = index_bags(batches.words, batches.mask, task.vocabulary_size)
+        return dataclasses.replace(batches, index=index)

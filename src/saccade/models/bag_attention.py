@@ -16,8 +16,8 @@ Scores may lie up to about 110 below the largest score of the dictionary. A sent
 lie below that has a partition sum of 0 in float32, and its member is marked as diverged.
 """
 
-import dataclasses
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import equinox as eqx
 import jax
@@ -27,6 +27,13 @@ from jaxtyping import Array, Bool, Float, Int
 
 from saccade.core.interfaces import Batch
 from saccade.models.kernels import SOFTMAX, AbstractKernel
+
+Scores = Float[Array, " item"]
+Values = Float[Array, "column item"]
+PerToken = Float[Array, "sentence position"]
+Tokens = Int[Array, "sentence position"]
+Contexts = Float[Array, "sentence column"]
+Rows = Float[Array, "source column"]
 
 GROUP = 4
 """Rows summed at once; 4 is fastest for words that occur a few times (measured against 8, 16)."""
@@ -39,15 +46,13 @@ class SparseSum(eqx.Module):
     """A plan for out[target] = sum of rows[source] over some (target, source) pairs, by gathers."""
 
     levels: tuple[Int[Array, "*member group slot"], ...]
-    """Rows of the previous level (of the source, in the first level) in each group; an index one
-    past the end marks an empty slot.
-    """
+    """Rows of the previous level (first: of the source) per group; one past the end: no row."""
     place: Int[Array, "*member target"]
     """Index of each target's sum in all levels concatenated; one past the end for an empty sum."""
     full: bool = eqx.field(static=True)
     """One group per target, in order, without empty slots: all sentences have the same length."""
 
-    def __call__(self, rows: Float[Array, "source column"]) -> Float[Array, "target column"]:
+    def __call__(self, rows: Rows) -> Float[Array, "target column"]:
         if self.full:
             return _sum_of_groups(rows, self.levels[0])
         nothing = jnp.zeros((1, rows.shape[1]), rows.dtype)
@@ -58,9 +63,7 @@ class SparseSum(eqx.Module):
         return jnp.concatenate([*sums, nothing])[self.place]
 
 
-def _sum_of_groups(
-    rows: Float[Array, "source column"], groups: Int[Array, "group slot"]
-) -> Float[Array, "group column"]:
+def _sum_of_groups(rows: Rows, groups: Int[Array, "group slot"]) -> Float[Array, "group column"]:
     """A sum of gathers, which XLA fuses into one pass, not a sum over a gathered block."""
     return sum((rows[groups[:, slot]] for slot in range(1, groups.shape[1])), rows[groups[:, 0]])
 
@@ -73,14 +76,12 @@ class Bags(eqx.Module):
 
 
 @jax.custom_vjp
-def bag_attention(
-    scores: Float[Array, " word"], values: Float[Array, "column word"], bags: Bags
-) -> Float[Array, "sentence column"]:
+def bag_attention(scores: Scores, values: Values, bags: Bags) -> Contexts:
     """Softmax attention over the words of each sentence: the exp(score)-weighted mean of values."""
     return _forward(scores, values, bags)[0]
 
 
-def _forward(scores: Array, values: Array, bags: Bags):
+def _forward(scores: Scores, values: Values, bags: Bags):
     weight = jnp.exp(scores - jax.lax.stop_gradient(jnp.max(scores)) + _HEADROOM)
     sums = bags.by_sentence(jnp.concatenate([weight[None], weight * values]).T)
     partition, context = sums[:, :1], sums[:, 1:] / sums[:, :1]
@@ -100,33 +101,24 @@ bag_attention.defvjp(_forward, _backward)
 
 
 def attend(
-    scores: Float[Array, " item"],
-    values: Float[Array, "column item"],
-    items: Int[Array, "sentence position"],
-    batch: Batch,
-    kernel: AbstractKernel = SOFTMAX,
-) -> tuple[Float[Array, "sentence column"], Float[Array, "sentence position"]]:
-    """Contexts and attention weights. An indexed batch takes the fast path; the compiler drops
-    weights that are not used.
-    """
+    scores: Scores, values: Values, items: Tokens, batch: Batch, kernel: AbstractKernel = SOFTMAX
+) -> tuple[Contexts, PerToken]:
+    """Contexts and attention weights; an indexed batch takes the fast path."""
+    # The compiler drops weights that are not used.
     attention = kernel.weights(masked(scores[items], batch.mask))
-    if batch.index is not None and kernel.normalised:
+    if batch.index is None:
+        return jnp.sum(attention[..., None] * values.T[items], axis=1), attention
+    if kernel.normalised:
         return bag_attention(scores, values, batch.index), attention
-    if batch.index is not None:
-        return batch.index.by_sentence((kernel.weights(scores) * values).T), attention
-    return jnp.sum(attention[..., None] * values.T[items], axis=1), attention
+    return batch.index.by_sentence((kernel.weights(scores) * values).T), attention
 
 
-def masked(
-    scores: Float[Array, "sentence position"], mask: Bool[Array, "sentence position"] | None
-) -> Float[Array, "sentence position"]:
+def masked(scores: PerToken, mask: Bool[Array, "sentence position"] | None) -> PerToken:
     """Scores with minus infinity for padding, so that its weight is exactly 0."""
     return scores if mask is None else jnp.where(mask, scores, -jnp.inf)
 
 
-def sum_over_sentences(
-    rows: Float[Array, "item column"], items: Int[Array, "sentence position"], batch: Batch
-) -> Float[Array, "sentence column"]:
+def sum_over_sentences(rows: Rows, items: Tokens, batch: Batch) -> Contexts:
     """The sum of a table's rows over the items of each sentence."""
     if batch.index is not None:
         return batch.index.by_sentence(rows)
@@ -137,13 +129,8 @@ def sum_over_sentences(
 
 # -- building the plans, on the host, once per training --------------------------------------------
 
-
-def indexed(
-    batches: Batch, items: Int[Array | np.ndarray, "member sentence position"], dictionary_size: int
-) -> Batch:
-    """The members' batches with the index of their sentences filled in."""
-    index = index_bags(items, batches.mask, dictionary_size)  # pyright: ignore[reportArgumentType]
-    return dataclasses.replace(batches, index=index)
+_Plan = tuple[list[np.ndarray], np.ndarray, np.ndarray]
+"""The groups of each level (-1: empty slot), and the level and the group of each target."""
 
 
 def index_bags(
@@ -165,10 +152,7 @@ def index_bags(
     return Bags(_stacked(by_sentence, vocabulary_size), _stacked(by_word, words.shape[1]))
 
 
-def _plan(
-    source: np.ndarray, target: np.ndarray, targets: int, size: int
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Groups of each level (-1: empty slot), and (level, group) of each target."""
+def _plan(source: np.ndarray, target: np.ndarray, targets: int, size: int) -> _Plan:
     order = np.argsort(target, kind="stable")
     rows, owner = source[order], target[order]
     level_of, group_of = np.full(targets, -1), np.zeros(targets, np.int64)
@@ -184,34 +168,25 @@ def _plan(
         done = groups == 1
         level_of[owners[done]], group_of[owners[done]] = len(levels) - 1, start[done]
         if done.all():
-            return levels, [level_of, group_of]
+            return levels, level_of, group_of
         open_groups = np.repeat(~done, groups)
         rows, owner = np.flatnonzero(open_groups), np.repeat(owners, groups)[open_groups]
 
 
-def _stacked(
-    plans: Sequence[tuple[list[np.ndarray], list[np.ndarray]]], source_size: int
-) -> SparseSum:
-    depth, targets = max(len(levels) for levels, _ in plans), len(plans[0][1][0])
-    width = max(levels[0].shape[1] for levels, _ in plans)
-    sizes = [
-        max((len(levels[level]) if level < len(levels) else 0) for levels, _ in plans)
-        for level in range(depth)
-    ]
+def _stacked(plans: Sequence[_Plan], source_size: int) -> SparseSum:
+    nothing = np.zeros((0, 1), np.int64)
+    by_level = list(zip_longest(*(levels for levels, *_ in plans), fillvalue=nothing))
+    sizes = [max(map(len, tables)) for tables in by_level]
+    width = max(table.shape[1] for table in by_level[0])
+    stacked = []
+    for tables, size, beyond in zip(by_level, sizes, (source_size, *sizes), strict=False):
+        stack = np.full((len(plans), size, width), beyond, np.int32)
+        for member, table in enumerate(tables):
+            chosen = np.where(table < 0, beyond, table)
+            stack[member, : len(table), : table.shape[1]] = chosen
+        stacked.append(stack)
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    stacked, places = [], []
-    for level in range(depth):
-        beyond = source_size if level == 0 else sizes[level - 1]
-        tables = np.full((len(plans), sizes[level], width), beyond, np.int32)
-        for member, (levels, _) in enumerate(plans):
-            if level < len(levels):
-                table = levels[level]
-                tables[member, : len(table), : table.shape[1]] = np.where(table < 0, beyond, table)
-        stacked.append(tables)
-    for _, (level_of, group_of) in plans:
-        place = np.where(level_of < 0, starts[-1], starts[level_of] + group_of)
-        places.append(place.astype(np.int32))
-    full = depth == 1 and all(
-        (levels[0] >= 0).all() and levels[0].shape == (targets, width) for levels, _ in plans
-    )
-    return SparseSum(tuple(stacked), np.stack(places), full)  # pyright: ignore[reportArgumentType]
+    places = [np.where(level < 0, starts[-1], starts[level] + group) for _, level, group in plans]
+    shape = (places[0].size, width)
+    full = len(sizes) == 1 and all(t.shape == shape and (t >= 0).all() for t in by_level[0])
+    return SparseSum(tuple(stacked), np.stack(places).astype(np.int32), full)  # pyright: ignore[reportArgumentType]

@@ -8,7 +8,6 @@ of the plain classifier applies.
 """
 
 import dataclasses
-import math
 from typing import Any, Self
 
 import equinox as eqx
@@ -18,8 +17,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Batch, HasVocabulary, Output
-from saccade.core.sweep import require, require_count
-from saccade.models.bag_attention import attend, indexed
+from saccade.core.sweep import require_choices, require_count, require_finite
+from saccade.models.bag_attention import attend, index_bags
 from saccade.models.freezing import without
 from saccade.models.heads import AbstractHead, linear_head
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName, Softmax
@@ -43,14 +42,10 @@ class PairConvolution(eqx.Module):
         right = jnp.einsum("iw,io->ow", table, self.second)
         return (left[:, :, None] + right[:, None, :]).reshape(left.shape[0], -1)
 
-    def on(
-        self, table: Float[Array, "input word"], first: Items, second: Items
-    ) -> Float[Array, "output item"]:
-        """Its output for some pairs."""
-        left, right = (
-            jnp.einsum("iw,io->ow", table[:, words], kernel)
-            for words, kernel in ((first, self.first), (second, self.second))
-        )
+    def on(self, table: Float[Array, "input word"], items: Items) -> Float[Array, "output item"]:
+        """Its output for some pairs, given their numbers."""
+        left = jnp.einsum("iw,io->ow", table[:, items // table.shape[1]], self.first)
+        right = jnp.einsum("iw,io->ow", table[:, items % table.shape[1]], self.second)
         return left + right + self.bias[:, None]
 
     def then(self, matrix: Float[Array, "output next"]) -> "PairConvolution":
@@ -71,11 +66,9 @@ class ConvolutionalClassifier(AbstractModel):
 
     @property
     def scores(self) -> Float[Array, " pair"]:
-        """Scores of all pairs."""
         if isinstance(self.kernel, Softmax):  # linear in the keys: project before pairing
             return self.key_convolution.then(self.query[:, None]).on_pairs(self.keys)[0]
-        keys = self.key_convolution.on_pairs(self.keys)
-        return self.kernel.scores(self.query[None], keys.T, scale=1.0)[0]
+        return self.kernel.of_query(self.query, self.key_convolution.on_pairs(self.keys))
 
     @property
     def rescaled_embeddings(self) -> Float[Array, "dimension pair"]:
@@ -84,23 +77,19 @@ class ConvolutionalClassifier(AbstractModel):
 
     def scores_of(self, items: Items) -> Float[Array, " item"]:
         """Scores of some pairs, without the table of all."""
-        keys = self.key_convolution.on(self.keys, *self._words(items))
-        return self.kernel.scores(self.query[None], keys.T, scale=1.0)[0]
+        return self.kernel.of_query(self.query, self.key_convolution.on(self.keys, items))
 
     def embeddings_of(self, items: Items) -> Float[Array, "dimension item"]:
         """Embeddings of some pairs, without the table of all."""
-        return self.embedding_convolution.on(self.embeddings, *self._words(items))
-
-    def _words(self, items: Items) -> tuple[Items, Items]:
-        return items // self.embeddings.shape[1], items % self.embeddings.shape[1]
+        return self.embedding_convolution.on(self.embeddings, items)
 
     def items(self, batch: Batch) -> Int[Array, "sentence pair_position"]:
         return pair_numbers(batch.words, self.embeddings.shape[1])
 
     def __call__(self, batch: Batch) -> Output:
         values = self.embedding_convolution.then(self.head.first).on_pairs(self.embeddings)
-        items, pairs = self.items(batch), masked_by_pairs(batch)
-        context, attention = attend(self.scores, values, items, pairs, self.kernel)
+        bags = self.items(batch), masked_by_pairs(batch)
+        context, attention = attend(self.scores, values, *bags, self.kernel)
         return Output(self.head.finish(context), attention)
 
     def trainable(self) -> PyTree:
@@ -109,9 +98,7 @@ class ConvolutionalClassifier(AbstractModel):
 
 @dataclasses.dataclass(frozen=True)
 class ConvolutionalClassifierConfig(AbstractModelConfig):
-    """Attn-TC-CNN. Convolutions have PyTorch's initialisation; keys are initially zero, as in the
-    plain classifier.
-    """
+    """Attn-TC-CNN. Convolutions have PyTorch's initialisation; keys are initially zero."""
 
     dimension: int = 15
     """Dimension of the embeddings, and kernels of their convolution."""
@@ -123,10 +110,9 @@ class ConvolutionalClassifierConfig(AbstractModelConfig):
     """softmax, or gaussian (not normalised)."""
 
     def __post_init__(self):
-        require(self, "kernel", ", ".join(KERNELS), lambda value: value in KERNELS)
+        require_choices(self)
         require_count(self, "dimension", "key_dimension")
-        finite = "a finite number, at least 0"
-        require(self, "embedding_std", finite, lambda value: 0 <= value < math.inf)
+        require_finite(self, "embedding_std")
 
     @classmethod
     def example(cls) -> tuple[Self, MarkovPairs]:
@@ -148,7 +134,7 @@ class ConvolutionalClassifierConfig(AbstractModelConfig):
 
     def prepare(self, task: HasVocabulary, batches: Batch) -> Batch:
         pairs = pair_numbers(np.asarray(batches.words), task.vocabulary_size)
-        index = indexed(masked_by_pairs(batches), pairs, task.vocabulary_size**2).index
+        index = index_bags(pairs, masked_by_pairs(batches).mask, task.vocabulary_size**2)
         return dataclasses.replace(batches, index=index)
 
 

@@ -1,5 +1,4 @@
-"""Classifier heads whose first layer is linear, so that words can be classified before they are
-averaged.
+"""Classifier heads with a linear first layer: words are projected before they are averaged.
 
 `project` applies the first layer to the table of embeddings, attention averages the result, and
 `finish` applies the rest. Attention is linear in the values, so this equals averaging first, at a

@@ -35,6 +35,12 @@ class AbstractKernel(eqx.Module):
     def weights(self, scores: Float[Array, "*some key"]) -> Float[Array, "*some key"]:
         """Weights of the keys; a key with score minus infinity has weight exactly 0."""
 
+    def of_query(
+        self, query: Float[Array, " part"], keys: Float[Array, "part key"]
+    ) -> Float[Array, " key"]:
+        """Scores of one query for keys that are the columns of a table, without scaling."""
+        return self.scores(query[None], keys.T, scale=1.0)[0]
+
 
 class Softmax(AbstractKernel):
     """exp(q.k / sqrt d), normalised over the keys."""
@@ -42,7 +48,7 @@ class Softmax(AbstractKernel):
     normalised: ClassVar[bool] = True
 
     def scores(self, queries: Queries, keys: Keys, scale: float | None = None) -> Table:
-        return _scale(queries, scale) * _products(queries, keys)
+        return _scale(queries, scale) * jnp.einsum("...qd,...kd->...qk", queries, keys)
 
     def weights(self, scores: Float[Array, "*some key"]) -> Float[Array, "*some key"]:
         return jax.nn.softmax(scores, axis=-1)
@@ -55,7 +61,8 @@ class Gaussian(AbstractKernel):
 
     def scores(self, queries: Queries, keys: Keys, scale: float | None = None) -> Table:
         ours, theirs = (jnp.sum(vectors**2, axis=-1) for vectors in (queries, keys))
-        distance = ours[..., :, None] + theirs[..., None, :] - 2 * _products(queries, keys)
+        distance = ours[..., :, None] + theirs[..., None, :]
+        distance = distance - 2 * jnp.einsum("...qd,...kd->...qk", queries, keys)
         return -_scale(queries, scale) / 2 * distance
 
     def weights(self, scores: Float[Array, "*some key"]) -> Float[Array, "*some key"]:
@@ -64,10 +71,6 @@ class Gaussian(AbstractKernel):
 
 def _scale(queries: Queries, scale: float | None) -> float:
     return queries.shape[-1] ** -0.5 if scale is None else scale
-
-
-def _products(queries: Queries, keys: Keys) -> Table:
-    return jnp.einsum("...qd,...kd->...qk", queries, keys)
 
 
 SOFTMAX = Softmax()

@@ -1,5 +1,4 @@
-"""The one-layer transformer of Li, Li & Risteski (2023), which predicts masked words of documents
-about topics.
+"""The one-layer transformer of Li, Li & Risteski (2023), which predicts masked words of documents.
 
     f(X) = W_E^T (W_V W_E X) Attn(X) + b
     Attn = column softmax of (W_K Z)^T (W_Q Z) / sqrt(d_a),  Z = W_E X
@@ -8,10 +7,8 @@ There is no residual connection, feed-forward layer, normalisation or position, 
 output depends on its word alone: a D x D table of scores and a D x D table of values determine the
 model (D ids). Three facts make training cheap:
 
-* a document is its word counts: a query attends to id j with weight (count of j) x exp(score), so
-  there are D keys instead of N;
-* only selected positions have a loss, and most of them show the hidden id; these share one row per
-  document;
+* a document is its word counts: id j has weight (count of j) x exp(score), so D keys replace N;
+* only selected positions have a loss; most show the hidden id and share one row per document;
 * the others are gathered into a bounded number of rows (Bernstein: exceeded with probability below
   1e-15 per batch).
 
@@ -22,7 +19,7 @@ stage 2 of the theory), or free (the D x D table of scores is itself trained).
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import equinox as eqx
 import jax
@@ -32,29 +29,29 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Output
-from saccade.core.sweep import require, require_count
+from saccade.core.sweep import require_choices, require_count, require_finite
+from saccade.models.counting import id_counts
 from saccade.models.freezing import without
 from saccade.models.kernels import KERNELS, AbstractKernel, KernelName
+from saccade.models.linear import bounded_uniform
 from saccade.tasks.long_documents import Moments
 from saccade.tasks.topic_documents import Documents, HasTopicIds, TopicDocuments
 
 PARTS = ("embeddings", "values", "keys", "queries", "bias", "score_table")
 
 BLOCKS = ("hidden", "same", "other", "output hidden")
-"""Blocks of a value matrix: the hidden id's column, words of the same topic, words of different
-topics, the hidden id's row.
-"""
+"""Blocks of a value matrix: hidden id's column, same topic, different topics, hidden id's row."""
 
 Attention = Literal["uniform", "learned", "tied", "free"]
 Embedding = Literal["one_hot", "trained"]
 Start = Literal["gaussian", "uniform", "default"]
+PerKey = Float[Array, "*some key"]
+PerId = Float[Array, "*some id"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """A value matrix that is constant on blocks. Rows are output words, columns are attended ids;
-    the hidden id's row is 0.
-    """
+    """A value matrix (output word, attended id) that is constant on blocks; hidden row: 0."""
 
     hidden: Any
     """The hidden id's column (x of the theory)."""
@@ -69,11 +66,8 @@ class Blocks:
         same = (topic[:, None] == topic[None, :]) & word[:, None]
         hidden = word[:, None] & (np.arange(topic.size) == hidden_id)[None, :]
         other = word[:, None] & word[None, :] & ~same
-        return (
-            jnp.where(same, self.same, 0.0)
-            + jnp.where(hidden, self.hidden, 0.0)
-            + jnp.where(other, self.other, 0.0)
-        )
+        words = jnp.where(same, self.same, 0.0) + jnp.where(hidden, self.hidden, 0.0)
+        return words + jnp.where(other, self.other, 0.0)
 
 
 class TiedScores(eqx.Module):
@@ -110,8 +104,6 @@ class OneLayerTransformer(AbstractModel):
     selected_hidden: bool = eqx.field(static=True)
     frozen: tuple[str, ...] = eqx.field(static=True)
 
-    # -- tables ------------------------------------------------------------------------------------
-
     def scores(self) -> Float[Array, "query key"] | None:
         """Log weight of every key id for every query id; None if attention is uniform."""
         if self.score_table is not None:
@@ -132,31 +124,23 @@ class OneLayerTransformer(AbstractModel):
 
     def value_table(self) -> Float[Array, "key output"]:
         """The contribution of each key id to every output: (W_E^T W_V W_E)^T."""
-        if self.embeddings is None:
-            return jnp.eye(self.ids) if self.values is None else self.values.T
         if self.values is None:
-            return self.embeddings.T @ self.embeddings
+            return self.word_similarity()
+        if self.embeddings is None:
+            return self.values.T
         return (self.embeddings.T @ (self.values @ self.embeddings)).T
 
     def word_similarity(self) -> Float[Array, "id other"]:
         """E = W_E^T W_E, the dot products of the embeddings."""
         return jnp.eye(self.ids) if self.embeddings is None else self.embeddings.T @ self.embeddings
 
-    def _added(
-        self, outputs: Float[Array, "*some id"], mass: Float[Array, "*some"]
-    ) -> Float[Array, "*some id"]:
+    def _added(self, outputs: PerId, mass: Float[Array, "*some"]) -> PerId:
         """Outputs plus the value bias times the attention mass, plus the output bias."""
         if self.value_bias is not None:
             outputs = outputs + mass[..., None] * self._embedded(self.value_bias)
         return outputs if self.bias is None else outputs + self.bias
 
-    def offset(self) -> Float[Array, " id"]:
-        """The contribution of the biases to every output, for attention of mass 1."""
-        return self._added(jnp.zeros(self.ids), jnp.ones(()))
-
-    def _weights(
-        self, scores: Float[Array, "*some key"], seen: Bool[Array, "*some key"]
-    ) -> Float[Array, "*some key"]:
+    def _weights(self, scores: PerKey, seen: Bool[Array, "*some key"]) -> PerKey:
         """Weights of the visible keys; all 0 where no key is visible."""
         blind = ~jnp.any(seen, axis=-1, keepdims=True)
         return jnp.where(blind, 0.0, self.kernel.weights(jnp.where(seen | blind, scores, -jnp.inf)))
@@ -166,38 +150,18 @@ class OneLayerTransformer(AbstractModel):
             return batch.mask
         return ~batch.selected if batch.mask is None else batch.mask & ~batch.selected
 
-    def _outputs(
-        self,
-        scores: Float[Array, "row key"] | None,
-        counts: Float[Array, "row key"],
-        values: Float[Array, "key id"],
-    ) -> Float[Array, "row id"]:
-        """Outputs of queries, from their scores and their documents' word counts."""
-        present = counts > 0
-        if scores is None:
-            scores = jnp.zeros_like(counts)
-        weights = self._weights(scores + jnp.log(jnp.where(present, counts, 1.0)), present)
-        return self._added(weights @ values, jnp.sum(weights, axis=-1))
-
-    # -- calling -----------------------------------------------------------------------------------
-
     def __call__(self, batch: Documents) -> Output:
         """Logits and attention at every position. (Training uses the cheaper `guesses`.)"""
         scores, seen = self.scores(), self._seen(batch)
-        shape = (*batch.words.shape, batch.words.shape[1])
-        position_scores = jnp.zeros(shape)
-        if scores is not None:
-            position_scores = scores[batch.words[:, :, None], batch.words[:, None, :]]
+        words, shape = batch.words, (*batch.words.shape, batch.words.shape[1])
+        scores = jnp.zeros(shape) if scores is None else scores[words[:, :, None], words[:, None]]
         visible = jnp.broadcast_to(True if seen is None else seen[:, None, :], shape)
-        attention = self._weights(position_scores, visible)
-        values = self.value_table()[batch.words]
-        logits = jnp.einsum("dqk,dko->dqo", attention, values)
+        attention = self._weights(scores, visible)
+        logits = jnp.einsum("dqk,dko->dqo", attention, self.value_table()[words])
         return Output(self._added(logits, jnp.sum(attention, axis=-1)), attention)
 
     def guesses(self, batch: Documents) -> "Guesses":
-        """Outputs at the selected positions: one row per document for all hidden ones, and one for
-        each of the others.
-        """
+        """Outputs at selected positions: one row per document for hidden ones, then the others."""
         documents, positions = batch.words.shape
         hidden = batch.selected & (batch.words == self.hidden_id)
         rows = most(documents * positions, self.looking_share)
@@ -205,22 +169,26 @@ class OneLayerTransformer(AbstractModel):
         shown = batch.words.reshape(-1)[place]
         query = jnp.concatenate([jnp.full(documents, self.hidden_id), shown])
         document = jnp.concatenate([jnp.arange(documents), place // positions])
-        label = batch.labels.reshape(-1)[place]
-        right = (label[:, None] == jnp.arange(self.ids)) & used[:, None]
-        targets = jnp.concatenate([id_counts(batch.labels, hidden, self.ids), right])
+        right = batch.labels.reshape(-1)[place][:, None] == jnp.arange(self.ids)
+        targets = jnp.concatenate(
+            [id_counts(batch.labels, hidden, self.ids), right & used[:, None]]
+        )
         scores = self.scores()
-        scores = None if scores is None else scores[query]
         counts = id_counts(batch.words, self._seen(batch), self.ids)[document]
-        return Guesses(self._outputs(scores, counts, self.value_table()), targets)
+        scores = jnp.zeros_like(counts) if scores is None else scores[query]
+        present = counts > 0
+        weights = self._weights(scores + jnp.log(jnp.where(present, counts, 1.0)), present)
+        outputs = self._added(weights @ self.value_table(), jnp.sum(weights, axis=-1))
+        return Guesses(outputs, targets)
 
     def loss(self, batch: Documents | Moments) -> Float[Array, ""]:
-        """Squared error: the mean of ||f - e_w||^2 over the selected positions (w the correct
-        word), or for long documents its excess over the minimum, E ||W Pt + b - P||^2.
-        """
+        """Mean of ||f - e_w||^2 over the selected positions (w the correct word); in long documents
+        its excess over the minimum, E ||W Pt + b - P||^2."""
         if isinstance(batch, Moments):
             if self.scores() is not None:
                 raise ConfigError("attention: got scores, allowed: uniform on long documents")
-            outputs = batch.shown @ self.value_table() + batch.constant[:, None] * self.offset()
+            biases = self._added(jnp.zeros(self.ids), jnp.ones(()))  # attention has mass 1
+            outputs = batch.shown @ self.value_table() + batch.constant[:, None] * biases
             return jnp.sum((outputs - batch.target) ** 2)
         guesses = self.guesses(batch)
         times = jnp.sum(guesses.targets, axis=1)
@@ -258,22 +226,8 @@ def guess_entropy(model: OneLayerTransformer, batch: Documents) -> Float[Array, 
 
 
 def uniform_curvature(model: OneLayerTransformer, batch: Moments) -> Float[Array, ""]:
-    """Largest curvature of loss and ridge in the values, for one-hot embeddings and uniform
-    attention.
-    """
+    """Largest curvature of loss and ridge in the values (one-hot embeddings, uniform attention)."""
     return 2 * (jnp.linalg.norm(batch.shown, ord=2) ** 2 + model.ridge)
-
-
-def id_counts(
-    ids: Int[Array, "document position"],
-    present: Bool[Array, "document position"] | Float[Array, "document position"] | None,
-    size: int,
-) -> Float[Array, "document id"]:
-    """How often each id occurs in each document, among the positions that are present."""
-    dtype = jnp.zeros(()).dtype
-    weight = jnp.ones(ids.shape, dtype) if present is None else present.astype(dtype)
-    document = jnp.arange(ids.shape[0])[:, None]
-    return jnp.zeros((ids.shape[0], size), dtype).at[document, ids].add(weight)
 
 
 def chosen_places(
@@ -282,8 +236,7 @@ def chosen_places(
     """Flat indices of the chosen positions in a fixed number of rows, and which rows are used."""
     documents, positions = chosen.shape
     flags = chosen.astype(jnp.float32)
-    # Cumulative sums as products with triangular matrices: XLA's own are slow to compile and to run
-    # on a CPU. Exact below 2^24.
+    # Cumulative sums by triangular matrices: XLA's own are slow on a CPU. Exact below 2^24.
     before = flags @ jnp.triu(jnp.ones((positions, positions), jnp.float32), 1)
     starts = jnp.tril(jnp.ones((documents, documents), jnp.float32), -1) @ jnp.sum(flags, axis=1)
     row = jnp.where(chosen, (before + starts[:, None]).astype(jnp.int32), rows)
@@ -317,10 +270,9 @@ class OneLayerTransformerConfig(AbstractModelConfig):
     layer_biases: bool = False
     """Whether keys, queries and values have biases, as in the authors' code."""
     start: Start = "gaussian"
-    """Initialisation of keys, queries and values: gaussian, N(0, std^2); uniform on 0 to std (the
-    authors' code); default, PyTorch's."""
+    """gaussian: N(0, std^2); uniform: on 0 to std (the authors' code); default: PyTorch's."""
     start_std: float = 1e-3
-    """Scale of that initialisation."""
+    """Scale of the initialisation of keys, queries and values."""
     embedding_std: float = 0.05
     """Standard deviation of trained embeddings at initialisation."""
     selected_hidden: bool = False
@@ -331,56 +283,48 @@ class OneLayerTransformerConfig(AbstractModelConfig):
     """softmax, or gaussian (not normalised)."""
 
     def __post_init__(self):
-        choices = (("embedding", Embedding), ("attention", Attention), ("start", Start))
-        for field, kind in choices:
-            require(self, field, ", ".join(get_args(kind)), get_args(kind).__contains__)
-        require(self, "kernel", ", ".join(KERNELS), lambda value: value in KERNELS)
+        require_choices(self)
         require_count(self, "dimension", least=0)
-        for field in ("start_std", "embedding_std", "ridge"):
-            require(self, field, "a finite number, at least 0", lambda value: 0 <= value < math.inf)
+        require_finite(self, "start_std", "embedding_std", "ridge")
         unknown = [part for part in self.frozen if part not in PARTS]
         if unknown:
             raise ConfigError(f"frozen: got {unknown[0]}, allowed: {', '.join(PARTS)}")
         if callable(self.values) and self.embedding != "one_hot":
-            raise ConfigError(
-                "values: got blocks, allowed: only with one-hot embeddings, because blocks are"
-                " a table of words"
-            )
+            allowed = "only with one-hot embeddings, because blocks are a table of words"
+            raise ConfigError(f"values: got blocks, allowed: {allowed}")
         if self.kernel == "gaussian" and self.attention != "learned":
-            raise ConfigError(
-                f"kernel: got gaussian, allowed: softmax, because {self.attention} attention has no"
-                " keys and queries"
-            )
+            reason = f"because {self.attention} attention has no keys and queries"
+            raise ConfigError(f"kernel: got gaussian, allowed: softmax, {reason}")
 
     @classmethod
     def example(cls) -> tuple[Self, TopicDocuments]:
         return cls(start_std=0.5), TopicDocuments.example()
 
     def build(self, task: HasTopicIds, key: PRNGKeyArray) -> OneLayerTransformer:
-        embedding_key, value_key, key_key, query_key, *bias_keys = jax.random.split(key, 7)
+        embedding_key, *keys = jax.random.split(key, 7)
         ids, frozen = task.vocabulary_size, self.frozen
         embeddings, dimension = None, ids
         if self.embedding == "trained":
             dimension = self.dimension or ids
             embeddings = self.embedding_std * jax.random.normal(embedding_key, (dimension, ids))
-        values = None
+        learned, tied = self.attention == "learned", self.attention == "tied"
+        biased = self.layer_biases and learned
+
+        def drawn(key: PRNGKeyArray, wanted: bool, axes: int) -> Float[Array, "..."] | None:
+            return self._initial(key, (dimension,) * axes) if wanted else None
+
+        values = drawn(keys[0], self.values == "trained", 2)
         if callable(self.values):
             values = self.values(task).table(task.topic_of_id, task.hidden_id)
             frozen = (*frozen, "values")
-        elif self.values == "trained":
-            values = self._matrix(value_key, dimension)
-        learned, tied = self.attention == "learned", self.attention == "tied"
-        biases = [None] * 3
-        if self.layer_biases:
-            biases = [self._vector(one, dimension) for one in bias_keys]
         return OneLayerTransformer(
             embeddings=embeddings,
             values=values,
-            keys=self._matrix(key_key, dimension) if learned else None,
-            queries=self._matrix(query_key, dimension) if learned else None,
-            key_bias=biases[0] if learned else None,
-            query_bias=biases[1] if learned else None,
-            value_bias=biases[2] if values is not None else None,
+            keys=drawn(keys[1], learned, 2),
+            queries=drawn(keys[2], learned, 2),
+            key_bias=drawn(keys[3], biased, 1),
+            query_bias=drawn(keys[4], biased, 1),
+            value_bias=drawn(keys[5], self.layer_biases and values is not None, 1),
             bias=jnp.zeros(ids) if self.bias else None,
             tied=TiedScores(jnp.zeros(()), jnp.zeros(())) if tied else None,
             score_table=jnp.zeros((ids, ids)) if self.attention == "free" else None,
@@ -394,23 +338,14 @@ class OneLayerTransformerConfig(AbstractModelConfig):
             frozen=frozen,
         )
 
-    def _matrix(self, key: PRNGKeyArray, size: int) -> Float[Array, "size size"]:
-        match self.start:
-            case "gaussian":
-                return self.start_std * jax.random.normal(key, (size, size))
-            case "uniform":
-                return self.start_std * jax.random.uniform(key, (size, size))
-            case "default":
-                return _default(key, (size, size))
-
-    def _vector(self, key: PRNGKeyArray, size: int) -> Float[Array, " size"]:
-        return _default(key, (size,)) if self.start == "default" else jnp.zeros(size)
-
-
-def _default(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """PyTorch's default initialisation of a linear layer."""
-    bound = shape[0] ** -0.5
-    return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
+    def _initial(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        """A matrix of weights or a vector of biases."""
+        if self.start == "default":
+            return bounded_uniform(key, shape, shape[0])
+        if len(shape) == 1:
+            return jnp.zeros(shape)
+        draw = jax.random.normal if self.start == "gaussian" else jax.random.uniform
+        return self.start_std * draw(key, shape)
 
 
 def _relation(topic: Int[np.ndarray, " id"]) -> Int[np.ndarray, "query key"]:

@@ -19,27 +19,26 @@ from saccade.models.linear import uniform
 CellName = Literal["lstm", "gru"]
 State = tuple[Float[Array, "sentence hidden"], ...]
 """State of a cell: the output first; an LSTM also has its memory."""
+Gates = Float[Array, "sentence gate"]
+Inputs = Float[Array, "position sentence gate"]
+Mask = Bool[Array, "position sentence"] | None
+Weights = tuple[Float[Array, "hidden gate"], Float[Array, " gate"]]
+Kind = tuple[CellName, bool]
+"""Name of a cell, and whether it reads backwards."""
 
 FEW_WORDS = 512
-"""Up to this vocabulary size, rows are looked up by a product with one-hot vectors: its gradient
-is a product too, and not a slow scatter."""
+"""Up to this many words, rows are looked up by one-hot products: no slow scatter backwards."""
 
 
-def lstm_cell(
-    inputs: Float[Array, "sentence gate"], fed_back: Float[Array, "sentence gate"], state: State
-) -> State:
-    gates = inputs + fed_back
-    enter, forget, content, leave = jnp.split(gates, 4, axis=-1)
+def lstm_cell(inputs: Gates, fed_back: Gates, state: State) -> State:
+    enter, forget, content, leave = jnp.split(inputs + fed_back, 4, axis=-1)
     memory = jax.nn.sigmoid(forget) * state[1] + jax.nn.sigmoid(enter) * jnp.tanh(content)
     return jax.nn.sigmoid(leave) * jnp.tanh(memory), memory
 
 
-def gru_cell(
-    inputs: Float[Array, "sentence gate"], fed_back: Float[Array, "sentence gate"], state: State
-) -> State:
-    (reset_in, keep_in, content_in), (reset_back, keep_back, content_back) = (
-        jnp.split(part, 3, axis=-1) for part in (inputs, fed_back)
-    )
+def gru_cell(inputs: Gates, fed_back: Gates, state: State) -> State:
+    reset_in, keep_in, content_in = jnp.split(inputs, 3, axis=-1)
+    reset_back, keep_back, content_back = jnp.split(fed_back, 3, axis=-1)
     keep = jax.nn.sigmoid(keep_in + keep_back)
     content = jnp.tanh(content_in + jax.nn.sigmoid(reset_in + reset_back) * content_back)
     return ((1 - keep) * content + keep * state[0],)
@@ -49,12 +48,6 @@ CELLS = {"lstm": (lstm_cell, 4, 2), "gru": (gru_cell, 3, 1)}
 """Per cell: its function, number of gates and number of arrays in its state."""
 
 
-def _fed_back(
-    weights: Float[Array, "hidden gate"], bias: Float[Array, " gate"], state: State
-) -> Float[Array, "sentence gate"]:
-    return state[0] @ weights + bias
-
-
 def _held(there: Bool[Array, " sentence"] | None, new: State, old: State) -> State:
     """The new state at words, the old one at padding."""
     if there is None:
@@ -62,59 +55,43 @@ def _held(there: Bool[Array, " sentence"] | None, new: State, old: State) -> Sta
     return tuple(jnp.where(there[:, None], one, other) for one, other in zip(new, old, strict=True))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 6))
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
 def recur(
-    cell: CellName,
-    inputs: Float[Array, "position sentence gate"],
-    weights: Float[Array, "hidden gate"],
-    bias: Float[Array, " gate"],
-    start: State,
-    mask: Bool[Array, "position sentence"] | None,
-    backwards: bool,
+    kind: Kind, inputs: Inputs, weights: Weights, start: State, mask: Mask
 ) -> tuple[Float[Array, "position sentence hidden"], State]:
     """All outputs along the positions, and the last state."""
-    return _forward(cell, inputs, weights, bias, start, mask, backwards)[0]
+    return _forward(kind, inputs, weights, start, mask)[0]
 
 
-def _forward(
-    cell: CellName,
-    inputs: Array,
-    weights: Array,
-    bias: Array,
-    start: State,
-    mask: Array | None,
-    backwards: bool,
-):
-    step = CELLS[cell][0]
+def _forward(kind: Kind, inputs: Inputs, weights: Weights, start: State, mask: Mask):
+    step = CELLS[kind[0]][0]
 
     def move(state: State, at: tuple[Array, Array | None]):
         inputs_here, there = at
-        fed_back = _fed_back(weights, bias, state)
+        fed_back = state[0] @ weights[0] + weights[1]
         new = _held(there, step(inputs_here, fed_back, state), state)
         return new, (new[0], fed_back, state)
 
-    last, (outputs, fed_back, before) = jax.lax.scan(move, start, (inputs, mask), reverse=backwards)
+    last, (outputs, fed_back, before) = jax.lax.scan(move, start, (inputs, mask), reverse=kind[1])
     return (outputs, last), (inputs, weights, mask, fed_back, before)
 
 
-def _backward(cell: CellName, backwards: bool, kept: tuple, gradients: tuple[Array, State]):
+def _backward(kind: Kind, kept: tuple, gradients: tuple[Array, State]):
     inputs, weights, mask, fed_back, before = kept
     of_outputs, of_last = gradients
-    step = CELLS[cell][0]
+    step = CELLS[kind[0]][0]
 
     def move(of_state: State, at: tuple):
-        of_output, inputs_here, fed_here, state, there = at
+        of_output, *parts, there = at
         of_new = (of_state[0] + of_output, *of_state[1:])
-        _, pull = jax.vjp(
-            lambda *parts: _held(there, step(*parts), parts[2]), inputs_here, fed_here, state
-        )
+        _, pull = jax.vjp(lambda *parts: _held(there, step(*parts), parts[2]), *parts)
         of_inputs, of_fed, of_before = pull(of_new)
-        return (of_before[0] + of_fed @ weights.T, *of_before[1:]), (of_inputs, of_fed)
+        return (of_before[0] + of_fed @ weights[0].T, *of_before[1:]), (of_inputs, of_fed)
 
     along = (of_outputs, inputs, fed_back, before, mask)
-    of_start, (of_inputs, of_fed) = jax.lax.scan(move, of_last, along, reverse=not backwards)
+    of_start, (of_inputs, of_fed) = jax.lax.scan(move, of_last, along, reverse=not kind[1])
     of_weights = jnp.einsum("psh,psg->hg", before[0], of_fed)
-    return of_inputs, of_weights, of_fed.sum((0, 1)), of_start, None
+    return of_inputs, (of_weights, of_fed.sum((0, 1))), of_start, None
 
 
 recur.defvjp(_forward, _backward)
@@ -137,16 +114,11 @@ class Recurrence(eqx.Module):
         """Uniform within +-1 / sqrt(hidden), as in PyTorch."""
         gates = CELLS[cell][1] * hidden
         shapes = ((features, gates), (gates,), (hidden, gates), (gates,))
-        keys = jax.random.split(key, len(shapes))
-        arrays = (uniform(key, shape, hidden) for key, shape in zip(keys, shapes, strict=True))
+        arrays = map(uniform, jax.random.split(key, 4), shapes, (hidden,) * 4)
         return Recurrence(*arrays, cell=cell, backwards=backwards)
 
-    @property
-    def hidden(self) -> int:
-        return self.state_weights.shape[0]
-
     def start(self, sentences: int) -> State:
-        zeros = jnp.zeros((sentences, self.hidden), self.state_weights.dtype)
+        zeros = jnp.zeros((sentences, self.state_weights.shape[0]), self.state_weights.dtype)
         return (zeros,) * CELLS[self.cell][2]
 
     def of_words(
@@ -157,19 +129,14 @@ class Recurrence(eqx.Module):
         start: State | None = None,
         gates: Float[Array, "sentence position"] | None = None,
     ) -> tuple[Float[Array, "sentence position hidden"], State]:
-        """Outputs at all positions, and the last state, for sentences of words.
-
-        The table of embeddings is projected before the look-up. `gates` multiply the embeddings,
-        for saliency.
-        """
+        """Outputs at all positions, and the last state. `gates` multiply the embeddings."""
         inputs = looked_up(table @ self.input_weights, words)
         if gates is not None:
             inputs = gates[..., None] * inputs
         inputs = jnp.swapaxes(inputs + self.input_bias, 0, 1)
         start = self.start(words.shape[0]) if start is None else start
-        there = None if mask is None else mask.T
-        weights = (self.state_weights, self.state_bias)
-        outputs, last = recur(self.cell, inputs, *weights, start, there, self.backwards)  # pyright: ignore[reportGeneralTypeIssues]
+        kind, weights = (self.cell, self.backwards), (self.state_weights, self.state_bias)
+        outputs, last = recur(kind, inputs, weights, start, None if mask is None else mask.T)  # pyright: ignore[reportGeneralTypeIssues]
         return jnp.swapaxes(outputs, 0, 1), last
 
 

@@ -1,5 +1,4 @@
-"""The sequence-to-sequence model with dot attention (Snell, Zhong, Klein & Steinhardt 2021,
-sections 2.1 and 5.2).
+"""The sequence-to-sequence model with dot attention (Snell et al. 2021, sections 2.1 and 5.2).
 
 Encoder states h_l, decoder states s_t (teacher forcing). Head k has scores a_{t,l} = (A_k s_t +
 b_k) . h_l, and its softmax over l weights the states. The heads' contexts are summed (the text) or
@@ -14,9 +13,7 @@ drawn, tried and combined.
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
-from operator import contains
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import equinox as eqx
 import jax
@@ -27,21 +24,23 @@ from saccade.core.errors import ConfigError
 from saccade.core.interfaces import (
     AbstractModel,
     AbstractModelConfig,
-    AbstractTask,
     HasVocabulary,
     Output,
     SentencePairs,
 )
-from saccade.core.sweep import Swept, require, require_count
+from saccade.core.sweep import Swept, require_choices, require_count
+from saccade.models.freezing import AttentionKind, LexiconKind, ablated, require_learned_attention
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName
 from saccade.models.linear import Linear
-from saccade.models.recurrence import CellName, Recurrence, State
+from saccade.models.recurrence import CellName, Recurrence
 from saccade.tasks.copying import Copying
 
-AttentionKind = Literal["learned", "frozen", "uniform"]
-LexiconKind = Literal["learned", "frozen"]
 Together = Literal["sum", "mean"]
 Activation = Literal["tanh", "relu"]
+Gates = Float[Array, "pair source"] | None
+SourceStates = Float[Array, "pair source hidden"]
+TargetStates = Float[Array, "pair target hidden"]
+HeadStates = Float[Array, "pair head target hidden"]
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
 NOT_USED = -1e9
@@ -49,9 +48,7 @@ NOT_USED = -1e9
 
 
 class Heads(eqx.Module):
-    """Attention heads, stacked: the maps from decoder states to queries, and from attended states
-    to contexts.
-    """
+    """Stacked heads: maps from decoder states to queries, and from attended states to contexts."""
 
     query_weights: Float[Array, "head hidden hidden"]
     query_bias: Float[Array, "head hidden"]
@@ -71,22 +68,16 @@ class Heads(eqx.Module):
     def count(self) -> int:
         return self.query_bias.shape[0]
 
-    def queries(
-        self, states: Float[Array, "pair target hidden"]
-    ) -> Float[Array, "pair head target hidden"]:
+    def queries(self, states: TargetStates) -> HeadStates:
         return jnp.einsum("bth,khd->bktd", states, self.query_weights) + self.query_bias[:, None]
 
-    def contexts(
-        self, seen: Float[Array, "pair head target hidden"]
-    ) -> Float[Array, "pair target hidden"]:
+    def contexts(self, seen: HeadStates) -> TargetStates:
         """The sum of all heads' contexts, given the states that each head attends to."""
         if self.context_weights is None or self.context_bias is None:
             return seen.sum(1)
         return jnp.einsum("bkth,khd->btd", seen, self.context_weights) + self.context_bias.sum(0)
 
-    def contexts_of_one(
-        self, states: Float[Array, "pair source hidden"]
-    ) -> Float[Array, "pair source hidden"]:
+    def contexts_of_one(self, states: SourceStates) -> SourceStates:
         """The sum of all heads' contexts if all attend to one position only, for every position."""
         if self.context_weights is None or self.context_bias is None:
             return self.count * states
@@ -112,21 +103,15 @@ class SequenceToSequence(AbstractModel):
     lexicon: LexiconKind = eqx.field(static=True)
     kernel: AbstractKernel = SOFTMAX
 
-    def encoded(
-        self, batch: SentencePairs, gates: Float[Array, "pair source"] | None = None
-    ) -> tuple[Float[Array, "pair source hidden"], State]:
-        table, words = self.source_embeddings, batch.source
-        return self.encoder.of_words(table, words, batch.source_mask, gates=gates)
-
-    def decoded(self, batch: SentencePairs, start: State) -> Float[Array, "pair target hidden"]:
-        table = self.source_embeddings if self.target_embeddings is None else self.target_embeddings
-        return self.decoder.of_words(table, batch.decoder_input, start=start)[0]
+    def states(self, batch: SentencePairs, gates: Gates) -> tuple[SourceStates, TargetStates]:
+        """States of encoder and decoder. `gates` multiply the source embeddings."""
+        table, mask = self.source_embeddings, batch.source_mask
+        encoded, last = self.encoder.of_words(table, batch.source, mask, gates=gates)
+        table = table if self.target_embeddings is None else self.target_embeddings
+        return encoded, self.decoder.of_words(table, batch.decoder_input, start=last)[0]
 
     def weights(
-        self,
-        encoded: Float[Array, "pair source hidden"],
-        decoded: Float[Array, "pair target hidden"],
-        mask: Bool[Array, "pair source"],
+        self, encoded: SourceStates, decoded: TargetStates, mask: Bool[Array, "pair source"]
     ) -> Float[Array, "pair head target source"]:
         """Attention of every head; zero at padding."""
         if self.attention == "uniform":
@@ -136,14 +121,9 @@ class SequenceToSequence(AbstractModel):
         scores = self.kernel.scores(self.heads.queries(decoded), encoded[:, None], scale=1.0)
         return self.kernel.weights(jnp.where(mask[:, None, None], scores, -jnp.inf))
 
-    def __call__(
-        self, batch: SentencePairs, gates: Float[Array, "pair source"] | None = None
-    ) -> Output:
-        """Logits of every target word, and the mean attention over heads. `gates` multiply the
-        source embeddings.
-        """
-        encoded, last = self.encoded(batch, gates)
-        decoded = self.decoded(batch, last)
+    def __call__(self, batch: SentencePairs, gates: Gates = None) -> Output:
+        """Logits of every target word, and the mean attention over heads."""
+        encoded, decoded = self.states(batch, gates)
         weights = self.weights(encoded, decoded, batch.source_mask)
         seen = jnp.einsum("bktl,blh->bkth", weights, encoded)
         contexts = self._mixed(self.heads.contexts(seen))
@@ -158,13 +138,11 @@ class SequenceToSequence(AbstractModel):
         return jnp.where(self.used_ids, logits, NOT_USED)
 
     def loss(self, batch: SentencePairs) -> Float[Array, ""]:
-        """Mean cross-entropy of the target words."""
         return token_entropy(self, batch)
 
     def lexical_probe(self, batch: SentencePairs) -> Float[Array, "pair target source"]:
         """log beta: the log probability of the correct word if all heads attend to one position."""
-        encoded, last = self.encoded(batch)
-        decoded = self.decoded(batch, last)
+        encoded, decoded = self.states(batch, None)
         size = encoded.shape[-1]
         contexts = self._mixed(self.heads.contexts_of_one(encoded))
         of_context = contexts @ self.hidden_layer.weights[:size]
@@ -179,15 +157,8 @@ class SequenceToSequence(AbstractModel):
         return jax.lax.map(one_pair, (of_context, of_state, batch.target))
 
     def trainable(self) -> PyTree:
-        trained = super().trainable()
-        if self.lexicon == "frozen":
-            trained = jax.tree.map(lambda _: False, trained)
-        moving = self.attention == "learned"
-        return eqx.tree_at(
-            lambda tree: (tree.heads.query_weights, tree.heads.query_bias),
-            trained,
-            (moving, moving),
-        )
+        queries = ("heads.query_weights", "heads.query_bias")
+        return ablated(super().trainable(), queries, self.attention, self.lexicon)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,31 +192,21 @@ class SequenceToSequenceConfig(AbstractModelConfig):
 
     def __post_init__(self):
         require_count(self, "hidden", "heads")
-        for field, kind in (
-            ("cell", CellName),
-            ("together", Together),
-            ("activation", Activation),
-            ("attention", AttentionKind),
-            ("lexicon", LexiconKind),
-            ("kernel", KernelName),
-        ):
-            require(self, field, ", ".join(get_args(kind)), partial(contains, get_args(kind)))
+        require_choices(self)
         require_learned_attention(self.lexicon, self.attention)
-        if self.head_starts is not None and len(self.head_starts) != self.heads:
-            raise ConfigError(
-                f"head_starts: got {len(self.head_starts)} numbers, allowed: one for each of the"
-                f" {self.heads} heads"
-            )
-        starts = (("base_start", self.base_start),) if self.base_start is not None else ()
-        for field, start in (*starts, *(("head_starts", one) for one in self.head_starts or ())):
+        starts = self.head_starts or ()
+        if self.head_starts is not None and len(starts) != self.heads:
+            allowed = f"one for each of the {self.heads} heads"
+            raise ConfigError(f"head_starts: got {len(starts)} numbers, allowed: {allowed}")
+        numbered = [("base_start", self.base_start), *(("head_starts", one) for one in starts)]
+        for field, start in numbered:
             for number in start.values if isinstance(start, Swept) else (start,):
-                if not (number >= 0 and float(number).is_integer()):
-                    raise ConfigError(
-                        f"{field}: got {number!r}, allowed: a whole number, at least 0"
-                    )
+                if number is not None and not (number >= 0 and number % 1 == 0):
+                    allowed = "a whole number, at least 0"
+                    raise ConfigError(f"{field}: got {number!r}, allowed: {allowed}")
 
     @classmethod
-    def example(cls) -> tuple[Self, AbstractTask]:
+    def example(cls) -> tuple[Self, Copying]:
         return cls(hidden=4, heads=2), Copying.example()
 
     def build(self, task: HasVocabulary, key: PRNGKeyArray) -> SequenceToSequence:
@@ -253,9 +214,8 @@ class SequenceToSequenceConfig(AbstractModelConfig):
         if self.base_start is not None:
             base_key = numbered_key(self.base_start, 0)
         keys = jax.random.split(base_key, 6)
-        if self.head_starts is None:
-            head_keys = jax.random.split(head_key, self.heads)
-        else:
+        head_keys = jax.random.split(head_key, self.heads)
+        if self.head_starts is not None:
             numbers = jnp.stack([jnp.asarray(one) for one in self.head_starts])
             head_keys = jax.vmap(lambda number: numbered_key(number, 1))(numbers)
         size, ids = self.hidden, task.vocabulary_size
@@ -273,14 +233,6 @@ class SequenceToSequenceConfig(AbstractModelConfig):
             self.attention,
             self.lexicon,
             KERNELS[self.kernel],
-        )
-
-
-def require_learned_attention(lexicon: LexiconKind, attention: AttentionKind) -> None:
-    """Refuse a frozen lexicon without learned attention: nothing would be trained."""
-    if lexicon == "frozen" and attention != "learned":
-        raise ConfigError(
-            f"lexicon: got 'frozen' with attention {attention!r}, allowed: with learned attention"
         )
 
 

@@ -1,5 +1,4 @@
-"""Attention tied to three numbers, over frozen values, in infinitely long documents (Li, Li &
-Risteski 2023, stage 2).
+"""Attention tied to three numbers, in infinitely long documents (Li et al. 2023, stage 2).
 
 A query that shows a word weights every occurrence of that word by beta, of other words of its topic
 by alpha, and of anything else by 1; a hidden query weights all words equally. Values are constant
@@ -20,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Output
-from saccade.core.sweep import require
+from saccade.core.sweep import require_finite
 from saccade.models.freezing import without
 from saccade.models.one_layer_transformer import Blocks, TiedScores
 from saccade.tasks.long_documents import LongDocumentQueries, Queries
@@ -70,8 +69,7 @@ class TiedAttentionConfig(AbstractModelConfig):
     """Standard deviation of log alpha and log beta at initialisation."""
 
     def __post_init__(self):
-        allowed = "a finite number, at least 0"
-        require(self, "start_std", allowed, lambda value: 0 <= value < float("inf"))
+        require_finite(self, "start_std")
 
     @classmethod
     def example(cls) -> tuple[Self, LongDocumentQueries]:

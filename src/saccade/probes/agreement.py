@@ -1,5 +1,4 @@
-"""Agreement between two ratings of the positions of a sentence (Snell, Zhong, Klein & Steinhardt
-2021, section 3.1).
+"""Agreement between two ratings of the positions of a sentence (Snell et al. 2021, section 3.1).
 
 u and v assign a number to each of the L positions: attention weights, a lexical probe, a saliency.
 With k = ceil(0.05 L):
@@ -13,26 +12,24 @@ With k = ceil(0.05 L):
 The reference attention is that of the first run at its best validation performance (`best_step`). A
 is not symmetric. Eq. 10 does not define ties. Three rules:
 
-* shared: the mean over random breaking of ties, in v and in argmax u; a constant u or v gets the
-  baseline;
+* shared: the mean over random breaking of ties, in v and in argmax u; constants get the baseline;
 * authors: as in the authors' code, only larger v count against, and the first argmax is taken; a
   constant v gets 1;
-* strict: ties count against, however they could be broken; a constant u or v gets 0 (for L > 1).
+* strict: ties count against, however they could be broken; constants get 0 (for L > 1).
 
 "shared" is the default: a constant carries no information about positions and should score like
-chance. The authors' rule misleads where theory predicts a constant v. On permutation tasks, uniform
-attention leaves a lexical probe nothing to learn, and a probe that is equal everywhere would agree
-perfectly where the claim is that it does not.
+chance. Under the authors' rule, a lexical probe that is equal everywhere, as theory predicts on
+permutation tasks, would agree perfectly where the claim is that it does not.
 
-All measures depend on order alone, so any increasing map of u or v changes nothing but ties. Pass
-scores and logarithms rather than probabilities, which become exactly 1 or 0 in float32 and then
-tie. Ties are exact: values that differ by rounding are ordered.
+All measures depend on order alone. Pass scores and logarithms rather than probabilities, which
+become exactly 1 or 0 in float32 and then tie. Values that differ by rounding do not tie.
 
 Undefined values are NaN, in their row alone: rows without a position, rows with a NaN at one of
 their positions (under eq. 10 a NaN is below nothing, so a diverged run would agree), and tau of a
 constant. `mean_over` leaves them out.
 """
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Literal, get_args
@@ -46,6 +43,9 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from saccade.core.errors import ConfigError
 from saccade.core.trajectory import at_place
 
+Rating = Float[Array, "*some position"]
+Mask = Bool[Array, "*some position"]
+"""True at words; other positions never count."""
 Ties = Literal["shared", "authors", "strict"]
 
 SHARE = 0.05
@@ -53,30 +53,20 @@ SHARE = 0.05
 
 
 def agreement(
-    first: Float[Array, "*some position"],
-    second: Float[Array, "*some position"],
-    mask: Bool[Array, "*some position"],
-    ties: Ties = "shared",
-    share: float = SHARE,
+    first: Rating, second: Rating, mask: Mask, ties: Ties = "shared", share: float = SHARE
 ) -> Float[Array, "*some"]:
-    """A(first, second) per row: whether the top position of the first is within the top `share` of
-    the second.
-
-    The mask is true at words; other positions never count. `ties` and `share` are compile-time
-    constants.
+    """A per row: whether the first's top position is within the top `share` of the second. (`ties`
+    and `share` are compile-time constants.)
     """
     if ties not in get_args(Ties):
         raise ConfigError(f"ties: got {ties!r}, allowed: {', '.join(get_args(Ties))}")
     allowed = jnp.asarray(_top_sizes(mask.shape[-1], share))[jnp.sum(mask, axis=-1)][..., None]
     top = mask & (first == jnp.max(first, axis=-1, where=mask, initial=-jnp.inf, keepdims=True))
-    above, level = _sum_over_rivals(
-        lambda rival, there: (
-            (there & (rival > second)).astype(int),
-            (there & (rival == second)).astype(int),
-        ),
-        second,
-        mask,
-    )
+
+    def compare(rival: Array, there: Array) -> tuple[Array, ...]:
+        return tuple((there & how).astype(int) for how in (rival > second, rival == second))
+
+    above, level = _sum_over_rivals(compare, second, mask)
     level = jnp.maximum(level, 1)  # every word ties with itself
     if ties == "shared":
         # With random breaking, `above` to `above + level - 1` rivals are ahead, equally likely.
@@ -87,41 +77,29 @@ def agreement(
     else:
         place = jnp.argmax(top, axis=-1, keepdims=True)
         agreed = jnp.take_along_axis(above < allowed, place, axis=-1)[..., 0]
-    return jnp.where(
-        jnp.any(mask, axis=-1) & _no_nan(first, second, mask), agreed.astype(float), jnp.nan
-    )
+    defined = jnp.any(mask, axis=-1) & _no_nan(first, second, mask)
+    return jnp.where(defined, agreed.astype(float), jnp.nan)
 
 
-def random_baseline(
-    mask: Bool[Array, "*some position"], share: float = SHARE
-) -> Float[Array, "*some"]:
+def random_baseline(mask: Mask, share: float = SHARE) -> Float[Array, "*some"]:
     """The mean of `agreement` if the second is shuffled: size of the top / number of positions."""
     sizes = _top_sizes(mask.shape[-1], share)
-    # Divided here: compiled code may multiply by a rounded reciprocal, and a constant would not
-    # get exactly the baseline.
+    # Divided here: compiled code may multiply by a rounded reciprocal, so that a constant differs.
     baselines = np.append(np.nan, sizes[1:] / np.arange(1, sizes.size))
     return jnp.asarray(baselines, float)[jnp.sum(mask, axis=-1)]
 
 
-def rank_agreement(
-    first: Float[Array, "*some position"],
-    second: Float[Array, "*some position"],
-    mask: Bool[Array, "*some position"],
-) -> Float[Array, "*some"]:
+def rank_agreement(first: Rating, second: Rating, mask: Mask) -> Float[Array, "*some"]:
     """Kendall's tau-b per row; NaN if either is constant or there are fewer than two positions."""
 
     def compare(first_rival: Array, second_rival: Array, there: Array) -> tuple[Array, ...]:
-        signs = [
-            jnp.where(mask & there, _order(*pair), 0)
-            for pair in ((first, first_rival), (second, second_rival))
-        ]
-        return signs[0] * signs[1], signs[0] ** 2, signs[1] ** 2
+        u = jnp.where(mask & there, _order(first, first_rival), 0)
+        v = jnp.where(mask & there, _order(second, second_rival), 0)
+        return u * v, u**2, v**2
 
-    # Each pair is counted twice, in all three.
-    concordant, *untied = (
-        jnp.sum(part, axis=-1) for part in _sum_over_rivals(compare, first, second, mask)
-    )
-    product = untied[0].astype(float) * untied[1]  # may be too large for an integer
+    sums = _sum_over_rivals(compare, first, second, mask)  # each pair counts twice, in all three
+    concordant, untied_u, untied_v = (jnp.sum(part, axis=-1) for part in sums)
+    product = untied_u.astype(float) * untied_v  # may be too large for an integer
     correlation = concordant / jnp.sqrt(jnp.where(product > 0, product, 1))
     return jnp.where((product > 0) & _no_nan(first, second, mask), correlation, jnp.nan)
 
@@ -133,32 +111,24 @@ def mean_over(values: Float[Array, "*rows"], mask: Bool[Array, "*rows"]) -> Floa
 
 
 def best_step(performance: xr.DataArray) -> xr.DataArray:
-    """Index along `step` of the best performance, the first of equals; NaN is never the best.
-
-    Raises if all values are NaN: a run without any performance is no reference.
-    """
+    """Index along `step` of the best performance, the first of equals; raises if all are NaN."""
     return performance.argmax("step")
 
 
 def reached(curve: xr.DataArray, value: float | xr.DataArray) -> xr.DataArray:
-    """Whether a curve along `step` ever exceeds a value. (Where it does not, the paper prints the
-    last performance with a star.)
-    """
+    """Whether a curve ever exceeds a value (else the paper stars the last performance)."""
     return _exceeds(curve, value).any("step")
 
 
 def contextual_agreement(
     curve: xr.DataArray, performance: xr.DataArray, value: float | xr.DataArray
 ) -> xr.DataArray:
-    """xi: the performance at the first recorded step at which the curve exceeds the value; NaN if
-    it never does.
+    """xi: a second run's performance at the first recorded step at which the curve, its attention's
+    agreement with the reference (or a mean over runs), exceeds the value A(u, v).
 
-    The curve is the agreement of a second run's attention with the reference attention (or its mean
-    over runs), the performance is that of the same run, and the value is A(u, v). `reached`
-    distinguishes "never" from a NaN performance.
+    NaN if it never does; `reached` distinguishes this from a NaN performance.
     """
-    # Values are selected by index, so different steps would go unnoticed.
-    xr.align(curve, performance, join="exact")
+    xr.align(curve, performance, join="exact")  # values are selected by index
     exceeds = _exceeds(curve, value)
     return at_place(performance, exceeds.argmax("step")).where(exceeds.any("step"))
 
@@ -166,11 +136,8 @@ def contextual_agreement(
 def _exceeds(curve: xr.DataArray, value: float | xr.DataArray) -> xr.DataArray:
     if isinstance(value, xr.DataArray):
         if "step" in value.dims:
-            raise ConfigError(
-                "value: got one per step, allowed: one for all steps, such as the largest"
-            )
-        # Otherwise members that either of them lacks would be dropped silently.
-        xr.align(curve, value, join="exact")
+            raise ConfigError("value: got one per step, allowed: one for all, such as the largest")
+        xr.align(curve, value, join="exact")  # arithmetic would drop members that either lacks
     return curve > value
 
 
@@ -183,9 +150,7 @@ def _top_sizes(positions: int, share: float) -> Int[np.ndarray, " length"]:
     if not 0 < share <= 1:
         raise ConfigError(f"share: got {share}, allowed: a number above 0, at most 1")
     exact = Fraction(str(float(share)))
-    return np.asarray(
-        [-(-length * exact.numerator // exact.denominator) for length in range(positions + 1)]
-    )
+    return np.asarray([math.ceil(length * exact) for length in range(positions + 1)])
 
 
 def _sum_over_rivals(
@@ -193,27 +158,23 @@ def _sum_over_rivals(
 ) -> tuple[Int[Array, "*some position"], ...]:
     """The comparison of every position with a rival, summed over all rivals (itself included).
 
-    Rivals are scanned, because XLA would materialise all pairs: on a CPU, 64 sentences with 41
-    words on either side would take fifteen times the memory and five times as long.
+    Rivals are scanned: XLA would materialise all pairs, which for 64 sentences of 41 words takes
+    fifteen times the memory and five times as long on a CPU.
     """
     rivals = tuple(jnp.moveaxis(row, -1, 0)[..., None] for row in rows)
     shapes = jax.eval_shape(compare, *(rival[0] for rival in rivals))
     start = tuple(jnp.zeros(shape.shape, shape.dtype) for shape in shapes)
-    return jax.lax.scan(
-        lambda totals, rival: (jax.tree.map(jnp.add, totals, compare(*rival)), None), start, rivals
-    )[0]
+
+    def add(totals: tuple[Array, ...], rival: tuple[Array, ...]) -> tuple[tuple[Array, ...], None]:
+        return jax.tree.map(jnp.add, totals, compare(*rival)), None
+
+    return jax.lax.scan(add, start, rivals)[0]
 
 
-def _order(
-    values: Float[Array, "*some position"], rival: Float[Array, "*some 1"]
-) -> Int[Array, "*some position"]:
+def _order(values: Rating, rival: Float[Array, "*some 1"]) -> Int[Array, "*some position"]:
     """1, 0 or -1, by comparison: the difference of two infinities would be NaN."""
     return (values > rival).astype(int) - (values < rival).astype(int)
 
 
-def _no_nan(
-    first: Float[Array, "*some position"],
-    second: Float[Array, "*some position"],
-    mask: Bool[Array, "*some position"],
-) -> Bool[Array, "*some"]:
+def _no_nan(first: Rating, second: Rating, mask: Mask) -> Bool[Array, "*some"]:
     return ~jnp.any(mask & (jnp.isnan(first) | jnp.isnan(second)), axis=-1)

@@ -1,16 +1,13 @@
-"""The matrix B of attended inputs, which determines how fast the values can be fitted (Song, Han,
-Zhang, Ding & Hong 2024).
-"""
+"""The matrix B of attended inputs, which sets how fast values are fitted (Song et al. 2024)."""
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from saccade.core.interfaces import AbstractProbe, Moment, Variable
 from saccade.models.attention_regression import AttentionRegressionConfig, value_curvature
-from saccade.tasks.random_sequences import RandomSequences
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,22 +15,15 @@ class FeatureMatrix(AbstractProbe):
     """Singular values of B and of the output layer, and the least loss with this B."""
 
     variables: ClassVar = {
-        "feature_low": Variable(
-            (), "Nn-th singular value of B; 0 if B has fewer columns (HD) than rows (Nn)"
-        ),
+        "feature_low": Variable((), "Nn-th singular value of B (Nn x HD), 0 if HD < Nn"),
         "feature_high": Variable((), "largest singular value of B"),
         "output_low": Variable((), "smallest singular value of the output layer, over heads"),
-        "curvature": Variable(
-            (), "largest squared singular value of the output layer times that of B"
-        ),
-        "floor": Variable(
-            (),
-            "half the squared distance of the targets to the range of B, the least loss with B",
-        ),
+        "curvature": Variable((), "largest squared singular value of output layer times that of B"),
+        "floor": Variable((), "least loss with B: half squared distance of targets to its range"),
     }
 
     @classmethod
-    def example(cls) -> tuple[Self, tuple[tuple[AttentionRegressionConfig, RandomSequences], ...]]:
+    def example(cls) -> tuple[Self, tuple[Any, ...]]:
         return cls(), (AttentionRegressionConfig.example(),)
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
@@ -60,26 +50,19 @@ class ReachOfQueries(AbstractProbe):
     """The least loss that queries alone can reach with the Gaussian kernel if all keys are zero."""
 
     variables: ClassVar = {
-        "reach_floor": Variable(
-            (),
-            "least loss over all queries, Gaussian kernel, all keys 0 (several outputs: a lower"
-            " bound)",
-        )
+        "reach_floor": Variable((), "least loss over queries, keys 0 (lower bound if many outputs)")
     }
 
     @classmethod
-    def example(cls) -> tuple[Self, tuple[tuple[AttentionRegressionConfig, RandomSequences], ...]]:
+    def example(cls) -> tuple[Self, tuple[Any, ...]]:
         return cls(), (AttentionRegressionConfig.example(),)
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         model, batch = moment.model, moment.train
-        # A head gives all vectors of a sequence the same weight in [0, 1], which the query sets:
-        # it adds a share of `whole`.
+        # A head adds a share of `whole`: the query sets one weight in [0, 1] per sequence.
         projected = jnp.einsum("hfk,hko->hfo", model.values, model.output)
         whole = jnp.einsum("snf,hfo->sho", batch.inputs, projected)
-        low, high = (
-            jnp.sum(part, axis=1)[:, None, :]
-            for part in (jnp.minimum(whole, 0), jnp.maximum(whole, 0))
-        )
+        low = jnp.sum(jnp.minimum(whole, 0), axis=1, keepdims=True)
+        high = jnp.sum(jnp.maximum(whole, 0), axis=1, keepdims=True)
         missed = jnp.maximum(jnp.maximum(low - batch.targets, batch.targets - high), 0)
         return {"reach_floor": jnp.sum(missed**2) / 2}

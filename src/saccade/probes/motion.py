@@ -33,15 +33,13 @@ class AbstractPartProbe(AbstractProbe):
         return {"part": ("part", list(self.parts))}
 
     def _parts(self, model: Any) -> list[Any]:
-        found = [getattr(model, name, None) for name in self.parts]
-        for name, part in zip(self.parts, found, strict=True):
-            if part is None:
-                kind = type(model).__name__
+        kind = type(model).__name__
+        for name in self.parts:
+            if getattr(model, name, None) is None:
                 raise ConfigError(f"parts: got {name}, allowed: parts that {kind} has")
-        return found
+        return [getattr(model, name) for name in self.parts]
 
 
-@dataclasses.dataclass(frozen=True)
 class Displacements(AbstractPartProbe):
     """Frobenius norm of each part, and of its displacement from the initialisation."""
 
@@ -59,7 +57,6 @@ class Displacements(AbstractPartProbe):
         }
 
 
-@dataclasses.dataclass(frozen=True)
 class GradientNorms(AbstractPartProbe):
     """Frobenius norm of the gradient of each part, trained or not."""
 

@@ -1,20 +1,12 @@
 """Accuracy of a classifier on the training and the test set."""
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from saccade.core.interfaces import (
-    AbstractModelConfig,
-    AbstractProbe,
-    AbstractTask,
-    Batch,
-    Moment,
-    Output,
-    Variable,
-)
+from saccade.core.interfaces import AbstractProbe, Batch, Moment, Output, Variable
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
@@ -30,12 +22,9 @@ class Accuracy(AbstractProbe):
     }
 
     @classmethod
-    def example(cls) -> tuple[Self, tuple[tuple[AbstractModelConfig, AbstractTask], ...]]:
-        return cls(), (
-            AttentionClassifierConfig.example(),
-            ConvolutionalClassifierConfig.example(),
-            RecurrentClassifierConfig.example(),
-        )
+    def example(cls) -> tuple[Self, tuple[Any, ...]]:
+        kinds = AttentionClassifierConfig, ConvolutionalClassifierConfig, RecurrentClassifierConfig
+        return cls(), tuple(kind.example() for kind in kinds)
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         return {

@@ -1,8 +1,6 @@
-"""Topic structure of a transformer: its values, its embeddings and its attention (Li, Li &
-Risteski 2023).
+"""Topic structure of a transformer: values, embeddings and attention (Li, Li & Risteski 2023).
 
-Averages over same-topic pairs include the diagonal, as the theorems do. `similarity_off_diagonal`
-excludes it, to show the difference.
+Averages over same-topic pairs include the diagonal, as in the theorems.
 """
 
 import dataclasses
@@ -14,25 +12,30 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from saccade.core.interfaces import AbstractProbe, HasVocabulary, Moment, Variable
-from saccade.models.one_layer_transformer import (
-    BLOCKS,
-    OneLayerTransformer,
-    OneLayerTransformerConfig,
-    id_counts,
-)
-from saccade.models.tied_attention import TiedAttentionConfig
+from saccade.models.counting import id_counts
+from saccade.models.one_layer_transformer import BLOCKS, OneLayerTransformerConfig
+from saccade.models.tied_attention import TiedAttention, TiedAttentionConfig
 from saccade.tasks.topic_documents import NO_TOPIC, Documents, HasTopicIds
 
 LOOKUPS = ("right", "legacy")
 PAIRS = ("same word", "same topic", "different topic", "no topic")
 
 
+@dataclasses.dataclass(frozen=True)
 class AbstractTransformerProbe(AbstractProbe):
     """A probe of the one-layer transformer."""
 
     @classmethod
     def example(cls) -> tuple[Self, tuple[Any, ...]]:
         return cls(), (OneLayerTransformerConfig.example(),)
+
+
+class AbstractTransformerTable(AbstractTransformerProbe):
+    """A probe of the transformer whose dims all run over ids."""
+
+    def coordinates(self, task: HasVocabulary) -> dict[str, tuple[str, Any]]:
+        dims = [dim for variable in self.variables.values() for dim in variable.dims]
+        return {dim: (dim, np.arange(task.vocabulary_size)) for dim in dims}
 
 
 def _pairs(task: HasTopicIds) -> tuple[Bool[np.ndarray, "id id"], Bool[np.ndarray, "id id"]]:
@@ -47,7 +50,6 @@ def _mean(values: Float[Array, "id id"], where: Bool[np.ndarray, "id id"]) -> Fl
     return jnp.sum(jnp.where(where, values, 0.0)) / max(int(where.sum()), 1)
 
 
-@dataclasses.dataclass(frozen=True)
 class ValueBlocks(AbstractTransformerProbe):
     """Statistics of the value matrix W_E^T W_V W_E on its `BLOCKS`."""
 
@@ -56,9 +58,7 @@ class ValueBlocks(AbstractTransformerProbe):
         "entry_low": Variable(("block",), "smallest entry of the values in a block"),
         "entry_high": Variable(("block",), "largest entry of the values in a block"),
         "entry_std": Variable(("block",), "standard deviation of the values in a block"),
-        "block_difference": Variable(
-            (), "mean entry of the values, same topic (with the diagonal) less different topics"
-        ),
+        "block_difference": Variable((), "mean entry, same topic (with diagonal) less others"),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
@@ -69,9 +69,7 @@ class ValueBlocks(AbstractTransformerProbe):
         column, row = word[:, None] & hidden[None, :], hidden[:, None] & np.ones_like(same)
         blocks = (column, same, other, row)
         means = [_mean(table, block) for block in blocks]
-        squares = [
-            _mean((table - mean) ** 2, block) for mean, block in zip(means, blocks, strict=True)
-        ]
+        squares = [_mean((table - _mean(table, block)) ** 2, block) for block in blocks]
         low = [jnp.min(jnp.where(block, table, jnp.inf)) for block in blocks]
         high = [jnp.max(jnp.where(block, table, -jnp.inf)) for block in blocks]
         return {
@@ -87,8 +85,7 @@ class ValueBlocks(AbstractTransformerProbe):
         return {"block": ("block", list(BLOCKS))}
 
 
-@dataclasses.dataclass(frozen=True)
-class ValueTable(AbstractTransformerProbe):
+class ValueTable(AbstractTransformerTable):
     """The whole value matrix in single precision, for heat maps."""
 
     variables: ClassVar = {
@@ -98,19 +95,12 @@ class ValueTable(AbstractTransformerProbe):
     def __call__(self, moment: Moment) -> dict[str, Array]:
         return {"value_table": moment.model.value_table().T.astype(jnp.float32)}
 
-    def coordinates(self, task: HasVocabulary) -> dict[str, tuple[str, Any]]:
-        ids = np.arange(task.vocabulary_size)
-        return {"output_id": ("output_id", ids), "id": ("id", ids)}
 
-
-@dataclasses.dataclass(frozen=True)
 class Similarities(AbstractTransformerProbe):
     """Dot products of embeddings within and across topics."""
 
     variables: ClassVar = {
-        "similarity_same": Variable(
-            (), "mean embedding dot product, same topic (with the diagonal)"
-        ),
+        "similarity_same": Variable((), "mean embedding dot product, same topic (with diagonal)"),
         "similarity_other": Variable((), "mean embedding dot product, different topics"),
         "similarity_difference": Variable((), "similarity_same less similarity_other"),
         "similarity_off_diagonal": Variable((), "similarity_difference without the diagonal"),
@@ -129,8 +119,7 @@ class Similarities(AbstractTransformerProbe):
         }
 
 
-@dataclasses.dataclass(frozen=True)
-class SimilarityTable(AbstractTransformerProbe):
+class SimilarityTable(AbstractTransformerTable):
     """All dot products of embeddings in single precision, for heat maps."""
 
     variables: ClassVar = {
@@ -140,19 +129,13 @@ class SimilarityTable(AbstractTransformerProbe):
     def __call__(self, moment: Moment) -> dict[str, Array]:
         return {"similarity_table": moment.model.word_similarity().astype(jnp.float32)}
 
-    def coordinates(self, task: HasVocabulary) -> dict[str, tuple[str, Any]]:
-        ids = np.arange(task.vocabulary_size)
-        return {"other_id": ("other_id", ids), "id": ("id", ids)}
-
 
 @dataclasses.dataclass(frozen=True)
 class AttentionOdds(AbstractProbe):
     """gamma: the weight of an average word of the query's topic over that of another topic."""
 
     variables: ClassVar = {
-        "attention_ratio": Variable(
-            (), "gamma, mean weight of words of the query's topic / of other topics"
-        )
+        "attention_ratio": Variable((), "gamma, mean weight in the query's topic / in other topics")
     }
 
     @classmethod
@@ -161,36 +144,36 @@ class AttentionOdds(AbstractProbe):
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         model, task = moment.model, moment.task
-        if isinstance(model, OneLayerTransformer):
-            return {"attention_ratio": _ratio(model, task)}
+        if not isinstance(model, TiedAttention):
+            return {"attention_ratio": _ratio(model.scores(), task)}
         words, tied = task.words_per_topic, model.tied
         ratio = ((words - 1) * jnp.exp(tied.same_topic) + jnp.exp(tied.same_word)) / words
         return {"attention_ratio": ratio}
 
 
-def _ratio(model: OneLayerTransformer, task: HasTopicIds) -> Float[Array, ""]:
+def _ratio(scores: Float[Array, "id id"] | None, task: HasTopicIds) -> Float[Array, ""]:
     """Geometric mean over queries."""
-    scores = model.scores()
     if scores is None:
         return jnp.ones(())
     word = np.flatnonzero(task.topic_of_id >= 0)
-    within, across = (
-        jax.nn.logsumexp(jnp.where(where, scores, -jnp.inf)[word], axis=1)
-        - np.log(where.sum(axis=1)[word])
-        for where in _pairs(task)
-    )
-    return jnp.exp(jnp.mean(within - across))
+
+    def log_mean(where: Bool[np.ndarray, "id id"]) -> Float[Array, " word"]:
+        total = jax.nn.logsumexp(jnp.where(where, scores, -jnp.inf)[word], axis=1)
+        return total - np.log(where.sum(axis=1)[word])
+
+    same, other = _pairs(task)
+    return jnp.exp(jnp.mean(log_mean(same) - log_mean(other)))
 
 
 @dataclasses.dataclass(frozen=True)
 class PairAttention(AbstractProbe):
-    """Average attention per pair of words, by kind of pair, with the protocol of the authors' code.
+    """Average attention by kind of word pair, with the protocol of the authors' code.
 
-    No masking; the first documents of the test set, cut to their first positions; weights times
-    (length / positions), so that uniform attention gives 1/positions for every kind. Pairs are
-    ordered, (query, key); "same word" includes a position and itself. The legacy lookup reads a
-    word's topic off its id as if ids were words. With markers it is off by four: 40 % of the words
-    get the topic of the next, the last four none, and the start marker topic 0.
+    No masking; the first test documents, cut to their first positions; weights times (length /
+    positions), so that uniform attention gives 1/positions for every kind. Pairs are ordered,
+    (query, key); "same word" includes a position and itself. The legacy lookup takes ids for words.
+    With markers it is off by four: 40 % of the words get the topic of the next, the last four none,
+    and the start marker topic 0.
     """
 
     documents: int = 500
@@ -199,9 +182,7 @@ class PairAttention(AbstractProbe):
     """Positions of each document that are measured."""
 
     variables: ClassVar = {
-        "pair_attention": Variable(
-            ("lookup", "pair"), "average attention of an ordered pair of positions"
-        ),
+        "pair_attention": Variable(("lookup", "pair"), "mean attention, ordered pair of positions"),
         "pair_count": Variable(("lookup", "pair"), "ordered pairs of that kind"),
     }
 
@@ -211,30 +192,25 @@ class PairAttention(AbstractProbe):
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch: Documents = moment.test
-        ids = batch.labels[: self.documents, : self.positions]
-        mask = None if batch.mask is None else batch.mask[: self.documents, : self.positions]
-        size = moment.task.vocabulary_size
-        counts = id_counts(ids, mask, size)
+        size, measured = moment.task.vocabulary_size, np.s_[: self.documents, : self.positions]
+        mask = None if batch.mask is None else batch.mask[measured]
+        counts = id_counts(batch.labels[measured], mask, size)
         length = jnp.sum(counts, axis=1)
         scores = moment.model.scores()
         scores = jnp.zeros((size, size)) if scores is None else scores
         lookups = (moment.task.topic_of_id, _legacy(moment.task))
         kinds = jnp.stack([jnp.asarray(_kinds(topics)) for topics in lookups])
 
-        def one(
-            counts: Float[Array, " id"], length: Float[Array, ""]
-        ) -> tuple[Float[Array, "lookup pair"], Float[Array, "lookup pair"]]:
+        def add(total: Any, document: tuple[Array, Array]) -> tuple[Any, None]:
+            counts, length = document
             logs = jnp.log(jnp.where(counts > 0, counts, 1.0))
             # query key; all occurrences of a key together
             weights = moment.model.kernel.weights(jnp.where(counts > 0, scores + logs, -jnp.inf))
             mass = counts[:, None] * weights * length / self.positions
             pairs = counts[:, None] * counts[None, :]
             chosen = kinds[:, None] == jnp.arange(len(PAIRS))[None, :, None, None]
-            mass, pairs = (jnp.sum(jnp.where(chosen, part, 0), (2, 3)) for part in (mass, pairs))
-            return mass, pairs
-
-        def add(total: Any, document: tuple[Array, Array]) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, total, one(*document)), None
+            sums = tuple(jnp.sum(jnp.where(chosen, part, 0), (2, 3)) for part in (mass, pairs))
+            return jax.tree.map(jnp.add, total, sums), None
 
         nothing = jnp.zeros((len(LOOKUPS), len(PAIRS)), counts.dtype)
         (mass, pairs), _ = jax.lax.scan(add, (nothing, nothing), (counts, length))
@@ -246,9 +222,7 @@ class PairAttention(AbstractProbe):
 
 
 def _legacy(task: HasTopicIds) -> Int[np.ndarray, " id"]:
-    """The authors' lookup: an id below the number of words is taken for a word. (Padding and hidden
-    words do not occur.)
-    """
+    """The authors' lookup, which takes ids for words. (Padding and hidden words do not occur.)"""
     ids, words = np.arange(task.vocabulary_size), task.topics * task.words_per_topic
     return np.where(ids < words, ids // int(task.words_per_topic), NO_TOPIC)
 

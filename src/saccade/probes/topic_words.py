@@ -1,8 +1,7 @@
 """Scores and embeddings of the items that carry the topic (words, or word pairs) and of all others.
 
-<.> below is the mean over the training sentences that contain topic item i; Z_r and vbar_r are the
-partition sum and the weighted mean embedding of a sentence's other items (Lu, Mao & Nayak 2021,
-lemma 2).
+`<.>` is the mean over the training sentences with topic item i; Z_r and vbar_r are partition sum
+and weighted mean embedding of a sentence's other items (Lu, Mao & Nayak 2021, lemma 2).
 """
 
 import dataclasses
@@ -13,19 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from saccade.core.interfaces import (
-    AbstractModelConfig,
-    AbstractProbe,
-    AbstractTask,
-    HasTopicItems,
-    Moment,
-    Variable,
-)
+from saccade.core.interfaces import AbstractProbe, HasTopicItems, Moment, Variable
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.bag_attention import sum_over_sentences
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
-
-Cases = tuple[tuple[AbstractModelConfig, AbstractTask], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,29 +23,25 @@ class AbstractItemProbe(AbstractProbe):
     """A probe of the items (words, or word pairs) that a classifier of Lu 2021 attends to."""
 
     @classmethod
-    def example(cls) -> tuple[Self, Cases]:
+    def example(cls) -> tuple[Self, tuple[Any, ...]]:
         return cls(), (AttentionClassifierConfig.example(),)
 
 
-@dataclasses.dataclass(frozen=True)
 class AbstractTopicProbe(AbstractItemProbe):
-    """A probe whose dim `word` runs over the topic items; the coordinate `topic` is their topic."""
+    """A probe whose dim `word` runs over the topic items, with the coordinate `topic`."""
 
     def coordinates(self, task: HasTopicItems) -> dict[str, tuple[str, Any]]:
         items, topics = np.asarray(task.topic_items), np.asarray(task.topic_of_item)
         return {"word": ("word", items), "topic": ("word", topics)}
 
 
-@dataclasses.dataclass(frozen=True)
 class TopicWords(AbstractTopicProbe):
     """Score, embedding norm and received attention of every topic item."""
 
     variables: ClassVar = {
         "score": Variable(("word",), "score of the topic item"),
         "norm": Variable(("word",), "Euclidean norm of its embedding, rescaled by the query norm"),
-        "attention": Variable(
-            ("word",), "attention to it, mean over the training sentences that contain it"
-        ),
+        "attention": Variable(("word",), "mean attention to it in training sentences with it"),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
@@ -67,7 +53,6 @@ class TopicWords(AbstractTopicProbe):
         }
 
 
-@dataclasses.dataclass(frozen=True)
 class CentredTopicWords(AbstractTopicProbe):
     """Score and embedding of every topic item minus their initial values."""
 
@@ -77,7 +62,7 @@ class CentredTopicWords(AbstractTopicProbe):
     }
 
     @classmethod
-    def example(cls) -> tuple[Self, Cases]:
+    def example(cls) -> tuple[Self, tuple[Any, ...]]:
         return cls(), (AttentionClassifierConfig.example(), ConvolutionalClassifierConfig.example())
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
@@ -89,7 +74,6 @@ class CentredTopicWords(AbstractTopicProbe):
         }
 
 
-@dataclasses.dataclass(frozen=True)
 class OtherWords(AbstractItemProbe):
     """Summary of the scores and norms of the items that carry no topic."""
 
@@ -110,17 +94,12 @@ class OtherWords(AbstractItemProbe):
         }
 
 
-@dataclasses.dataclass(frozen=True)
 class Surroundings(AbstractTopicProbe):
     """The averages over the other words of a sentence that theorem 1 needs."""
 
     variables: ClassVar = {
-        "inverse_partition": Variable(
-            ("word",), "<1/Z_r>: mean inverse partition sum of the other words"
-        ),
-        "distance": Variable(
-            ("word",), "|| v_i - <vbar_r> ||: distance from the mean of the other words"
-        ),
+        "inverse_partition": Variable(("word",), "<1/Z_r>, mean inverse partition sum of others"),
+        "distance": Variable(("word",), "||v_i - <vbar_r>||, distance from the other words' mean"),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
@@ -132,18 +111,13 @@ class Surroundings(AbstractTopicProbe):
         }
 
 
-@dataclasses.dataclass(frozen=True)
 class Velocities(AbstractTopicProbe):
-    """Velocities of score and embedding of each topic item under gradient flow, per unit of time
-    (rate x step). Frozen keys and embeddings are measured as if they were trained.
-    """
+    """Velocities of topic items under gradient flow, in time = rate x step; frozen parts too."""
 
     variables: ClassVar = {
         "score_velocity": Variable(("word",), "ds_i/dt"),
         "norm_velocity": Variable(("word",), "d||v_i||/dt"),
-        "projection": Variable(
-            ("word",), "(v_i - <vbar_r>) . dv_i/dt, which has the sign of ds_i/dt by lemma 2"
-        ),
+        "projection": Variable(("word",), "(v_i - <vbar_r>) . dv_i/dt; lemma 2: sign of ds_i/dt"),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
@@ -160,7 +134,6 @@ class Velocities(AbstractTopicProbe):
         }
 
 
-@dataclasses.dataclass(frozen=True)
 class QueryNorm(AbstractItemProbe):
     """Norm of the query."""
 
@@ -172,11 +145,7 @@ class QueryNorm(AbstractItemProbe):
 
 @dataclasses.dataclass(frozen=True)
 class Distributions(AbstractItemProbe):
-    """Histograms of score change and embedding displacement, of topic and of other items; for the
-    first and the last step.
-
-    All members share the bins, so that histograms can be averaged over seeds.
-    """
+    """Histograms of score change and displacement, for `ends`; all members share the bins."""
 
     score_edges: tuple[float, ...]
     norm_edges: tuple[float, ...]
@@ -189,13 +158,11 @@ class Distributions(AbstractItemProbe):
         "topic_score_share": Variable(("score_bin",), "share of topic items per score bin"),
         "other_score_share": Variable(("score_bin",), "share of non-topic items per score bin"),
         "topic_norm_share": Variable(("norm_bin",), "share of topic items per displacement bin"),
-        "other_norm_share": Variable(
-            ("norm_bin",), "share of non-topic items per displacement bin"
-        ),
+        "other_norm_share": Variable(("norm_bin",), "share of other items per displacement bin"),
     }
 
     @classmethod
-    def example(cls) -> tuple[Self, Cases]:
+    def example(cls) -> tuple[Self, tuple[Any, ...]]:
         probe = cls(score_edges=(-1.0, 0.0, 1.0, 2.0), norm_edges=(0.0, 0.1, 1.0))
         return probe, (AttentionClassifierConfig.example(), ConvolutionalClassifierConfig.example())
 
@@ -222,9 +189,7 @@ class Distributions(AbstractItemProbe):
 def _shares(
     values: Float[Array, " item"], edges: tuple[float, ...], chosen: Bool[Array, " item"]
 ) -> Float[Array, " bin"]:
-    """Share of the chosen items per bin. The outermost bins include what lies beyond them, so that
-    shares sum to 1.
-    """
+    """Share of the chosen items per bin; the outermost bins include what lies beyond them."""
     above = jnp.sum((values[:, None] >= jnp.asarray(edges[1:-1])) & chosen[:, None], axis=0)
     total = jnp.sum(chosen)
     least = jnp.concatenate([total[None], above, jnp.zeros(1, above.dtype)])

@@ -1,18 +1,16 @@
-"""Accuracy, attention and lexical knowledge of a translation model (Snell, Zhong, Klein &
-Steinhardt 2021).
+"""Accuracy, attention and lexical knowledge of a translation model (Snell et al. 2021).
 
 alpha: attention; beta: the probability of the correct word if the model attends to one position
-only (the lexical probe); Delta: saliency. They are measured on the first test pairs, at target
-words (not at END, which is predictable from its position).
+only (the lexical probe); Delta: saliency. They are measured at target words of the first test pairs
+(not at END, which is predictable from its position).
 
 Delta is minus the derivative of a target word's loss with respect to a factor on a source word's
-embedding, at factor 1. It is positive where more of a word would help. (The released code negates
-it twice for classification and once for translation.)
+embedding, at factor 1: positive where more of a word would help. (The released code negates it
+twice for classification and once for translation.)
 """
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import jax
@@ -21,16 +19,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Bool, Float
 
-from saccade.core.interfaces import (
-    END,
-    AbstractModelConfig,
-    AbstractProbe,
-    AbstractTask,
-    Moment,
-    Output,
-    SentencePairs,
-    Variable,
-)
+from saccade.core.interfaces import END, AbstractProbe, Moment, Output, SentencePairs, Variable
 from saccade.core.trajectory import first_step
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.models.word_proxy import WordProxyConfig
@@ -42,10 +31,6 @@ READABLE = [0, 1]
 SUCCESS = 0.95
 """Token accuracy above which a run counts as successful."""
 POSITIONS = ("pair", "target", "source")
-
-
-def first_pairs(batch: SentencePairs, count: int) -> SentencePairs:
-    return batch.examples(jnp.arange(min(count, batch.target.shape[0])))
 
 
 def word_places(batch: SentencePairs) -> Bool[Array, "pair target"]:
@@ -67,15 +52,26 @@ def saliency(
     return -jnp.swapaxes(jax.jacrev(losses)(jnp.ones(batch.source.shape)), 0, 1)
 
 
+@dataclasses.dataclass(frozen=True)
 class AbstractTranslationProbe(AbstractProbe):
     """A probe of translation models."""
 
     @classmethod
-    def example(cls) -> tuple[Self, tuple[tuple[AbstractModelConfig, AbstractTask], ...]]:
+    def example(cls) -> tuple[Self, tuple[Any, ...]]:
         return cls(), (SequenceToSequenceConfig.example(), WordProxyConfig.example())
 
 
 @dataclasses.dataclass(frozen=True)
+class AbstractPairProbe(AbstractTranslationProbe):
+    """A probe of the first test pairs."""
+
+    pairs: int = 16
+    """Test pairs to measure."""
+
+    def first_pairs(self, moment: Moment) -> SentencePairs:
+        return moment.test.examples(jnp.arange(min(self.pairs, moment.test.target.shape[0])))
+
+
 class TokenAccuracy(AbstractTranslationProbe):
     """Accuracy on the test set's words, with teacher forcing."""
 
@@ -89,26 +85,21 @@ class TokenAccuracy(AbstractTranslationProbe):
         return {"test_accuracy": jnp.sum(right & batch.target_mask) / batch.target_mask.sum()}
 
 
-@dataclasses.dataclass(frozen=True)
 class AttentionPlaces(AbstractTranslationProbe):
     """Attention at the position of the translated word, and one position before and after it.
 
-    In a one-directional encoder the state one position after the word may still contain it
-    (`READABLE`). The state one position before cannot, but attention tends to go there first: to
-    the word that the decoder has just received.
+    In a one-directional encoder the state after the word may still contain it (`READABLE`). The
+    state before cannot, but attention tends to go there first: to the decoder's last input.
     """
 
     variables: ClassVar = {
-        "attention_accuracy": Variable(
-            ("offset",), "share of words with the largest attention at this offset"
-        ),
+        "attention_accuracy": Variable(("offset",), "share of words with largest weight here"),
         "attention_mass": Variable(("offset",), "mean attention at this offset"),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch, weights = moment.test, moment.test_output.attention
-        words = word_places(batch)
-        largest = weights.argmax(-1)
+        words, largest = word_places(batch), weights.argmax(-1)
         places = jnp.arange(weights.shape[-1])
         accuracies, masses = [], []
         for offset in OFFSETS:
@@ -123,68 +114,46 @@ class AttentionPlaces(AbstractTranslationProbe):
         return {"offset": ("offset", list(OFFSETS))}
 
 
-@dataclasses.dataclass(frozen=True)
-class LexicalKnowledge(AbstractTranslationProbe):
-    """The lexical probe beta at the correct position and elsewhere: knowledge to translate
-    individual words.
-    """
-
-    pairs: int = 16
-    """Test pairs to measure."""
+class LexicalKnowledge(AbstractPairProbe):
+    """The lexical probe beta at the correct position and elsewhere."""
 
     variables: ClassVar = {
         "lexicon_right": Variable((), "mean of beta at the correct position"),
         "lexicon_elsewhere": Variable((), "mean of beta at all other positions"),
-        "lexicon_agreement": Variable(
-            (), "A(correct position, beta): share within beta's top 5 %, ties shared"
-        ),
-        "lexicon_agreement_authors": Variable(
-            (), "A(correct position, beta) by the authors' rule: ties never count against"
-        ),
+        "lexicon_agreement": Variable((), "A(correct position, beta): top 5 %, ties shared"),
+        "lexicon_agreement_authors": Variable((), "A(correct position, beta) by the authors' rule"),
         "random_agreement": Variable((), "agreement by chance"),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
-        batch = first_pairs(moment.test, self.pairs)
-        beta = moment.model.lexical_probe(batch)
-        words = word_places(batch)
-        places = jnp.arange(beta.shape[-1])
-        right = (places == batch.aligned[..., None]).astype(beta.dtype)
+        batch = self.first_pairs(moment)
+        beta, words = moment.model.lexical_probe(batch), word_places(batch)
+        right = (jnp.arange(beta.shape[-1]) == batch.aligned[..., None]).astype(beta.dtype)
         there = jnp.broadcast_to(batch.source_mask[:, None], beta.shape)
         elsewhere = there & (right == 0)
-        chance = jnp.exp(beta)
-        agreeing = partial(agreement, right, beta, there)
+        others, chance = elsewhere.sum(-1), jnp.exp(beta)
+        mean_elsewhere = jnp.sum(chance * elsewhere, axis=-1) / jnp.maximum(others, 1)
+        shared, authors = (agreement(right, beta, there, ties) for ties in ("shared", "authors"))
         return {
             "lexicon_right": mean_over(jnp.sum(chance * right, axis=-1), words),
-            "lexicon_elsewhere": mean_over(
-                jnp.sum(chance * elsewhere, axis=-1) / jnp.maximum(elsewhere.sum(-1), 1),
-                words & (elsewhere.sum(-1) > 0),
-            ),
-            "lexicon_agreement": mean_over(agreeing(ties="shared"), words),
-            "lexicon_agreement_authors": mean_over(agreeing(ties="authors"), words),
+            "lexicon_elsewhere": mean_over(mean_elsewhere, words & (others > 0)),
+            "lexicon_agreement": mean_over(shared, words),
+            "lexicon_agreement_authors": mean_over(authors, words),
             "random_agreement": mean_over(random_baseline(there), words),
         }
 
 
-@dataclasses.dataclass(frozen=True)
-class PositionTables(AbstractTranslationProbe):
-    """Whole tables of alpha, log beta and Delta on the first test pairs, to be compared between
-    runs; NaN outside words.
-    """
-
-    pairs: int = 16
-    """Test pairs to keep."""
+class PositionTables(AbstractPairProbe):
+    """Tables of alpha, log beta and Delta, to be compared between runs; NaN outside words."""
 
     variables: ClassVar = {
         "alpha": Variable(POSITIONS, "attention of a target word to a source word"),
-        "beta": Variable(
-            POSITIONS, "log probability of the correct word, given one source word", "nat"
-        ),
+        "beta": Variable(POSITIONS, "log probability of the correct word, given one source", "nat"),
         "delta": Variable(POSITIONS, "saliency of a source word for a target word"),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
-        batch = first_pairs(moment.test, self.pairs)
+        batch = self.first_pairs(moment)
         there = word_places(batch)[..., None] & batch.source_mask[:, None]
         tables = {
             "alpha": moment.model(batch).attention,
@@ -194,12 +163,8 @@ class PositionTables(AbstractTranslationProbe):
         return {name: jnp.where(there, table, jnp.nan) for name, table in tables.items()}
 
 
-@dataclasses.dataclass(frozen=True)
-class PairWords(AbstractTranslationProbe):
+class PairWords(AbstractPairProbe):
     """The words of the first test pairs, to be given to models of another kind."""
-
-    pairs: int = 16
-    """Test pairs to keep."""
 
     variables: ClassVar = {
         "source_id": Variable(("pair", "source"), "id of a source word, -1 at padding"),
@@ -207,7 +172,7 @@ class PairWords(AbstractTranslationProbe):
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
-        batch = first_pairs(moment.test, self.pairs)
+        batch = self.first_pairs(moment)
         return {
             "source_id": jnp.where(batch.source_mask, batch.source, -1),
             "target_id": jnp.where(batch.target_mask, batch.target, -1),

@@ -1,3 +1,1 @@
-"""What a record looks like: terminal tables, matplotlib figures, the ledger and the single-file
-page.
-"""
+"""Records as terminal tables, matplotlib figures, the ledger and the single-file page."""

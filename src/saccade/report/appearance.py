@@ -1,22 +1,23 @@
 """Colours, dashes, hatches and scales of a figure, for the drawn figures and the page's charts.
 
-Measurement is solid and coloured, theory is black and dashed, a reference is grey and dotted. The
-colours are those of Okabe and Ito, distinct under every common colour-blindness, without yellow,
-which vanishes on white paper.
+The colours of measurement are those of Okabe and Ito, distinct under every common colour-blindness,
+without yellow, which vanishes on white paper.
 """
 
 import dataclasses
 import math
-from typing import Literal
 
 import numpy as np
 
 from saccade.core.errors import ConfigError
 from saccade.core.figure import Figure, HeatMap, Histogram, Line, Panel, Role, Scale
 
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 THEORY = "#000000"
-REFERENCE = "#767676"
+COLOURS: dict[Role, tuple[str, ...]] = {
+    "measured": ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
+    "theory": (THEORY,),
+    "reference": ("#767676",),
+}
 MOST_NUMBERED = 11
 """Rows or columns up to which the cells of a heat map show their numbers."""
 MISSING = "#DDDDDD"
@@ -47,41 +48,25 @@ class Style:
     filled: bool
     """Whether it stands for a histogram."""
 
-    @property
-    def width(self) -> float:
-        return WIDTHS[self.role]
-
 
 def styles(figure: Figure) -> dict[tuple[str, Role], Style]:
     """The style of every (label, role) of lines and histograms, in order of appearance."""
-    keys: dict[tuple[str, Role], None] = {}
-    lines, histograms = set(), set()
-    for panel in figure.panels:
-        for mark in panel.marks:
-            if isinstance(mark, Line):
-                keys[mark.label, mark.role] = None
-                lines.add((mark.label, mark.role))
-            elif isinstance(mark, Histogram):
-                keys[mark.label, "measured"] = None
-                histograms.add((mark.label, "measured"))
+    kinds: dict[tuple[str, Role], set[type]] = {}
+    for mark in (mark for panel in figure.panels for mark in panel.marks):
+        if not isinstance(mark, HeatMap):
+            kinds.setdefault((mark.label, mark.role), set()).add(type(mark))
     found: dict[tuple[str, Role], Style] = {}
-    counts: dict[Role, int] = {"measured": 0, "theory": 0, "reference": 0}
-    for key in keys:
-        label, role = key
-        place, dashes = counts[role], DASHES[role]
-        counts[role] += 1
-        if role == "measured":
-            colour = PALETTE[place % len(PALETTE)]
-            # A curve is solid until the colours run out; overlaid histograms also differ in dash,
-            # for black-and-white print.
-            dash = dashes[(place // len(PALETTE) if key in lines else place) % len(dashes)]
-        else:
-            colour = THEORY if role == "theory" else REFERENCE
-            dash = dashes[place % len(dashes)]
-        shared = sum(other == label for other, _ in keys) > 1
+    for (label, role), drawn_as in kinds.items():
+        place = sum(other == role for _, other in found)
+        colours, dashes = COLOURS[role], DASHES[role]
+        # A measured curve is solid until the colours run out; overlaid histograms also differ in
+        # dash, for black-and-white print.
+        solid = role == "measured" and Line in drawn_as
+        dash = dashes[(place // len(colours) if solid else place) % len(dashes)]
+        shared = sum(other == label for other, _ in kinds) > 1
         name = f"{label} ({role})" if shared else label
-        hatch = HATCHES[place % len(HATCHES)]
-        found[key] = Style(name, role, colour, dash, hatch, key in histograms)
+        colour, hatch = colours[place % len(colours)], HATCHES[place % len(HATCHES)]
+        found[label, role] = Style(name, role, colour, dash, hatch, Histogram in drawn_as)
     return found
 
 
@@ -95,10 +80,8 @@ def heat_map_of(panel: Panel) -> HeatMap | None:
     """The panel's heat map, which shares its axes with nothing."""
     maps = [mark for mark in panel.marks if isinstance(mark, HeatMap)]
     if maps and len(panel.marks) > 1:
-        raise ConfigError(
-            f"panel {panel.title}: got a heat map among {len(panel.marks)} marks, allowed: a heat"
-            " map alone"
-        )
+        got = f"a heat map among {len(panel.marks)} marks"
+        raise ConfigError(f"panel {panel.title}: got {got}, allowed: a heat map alone")
     return maps[0] if maps else None
 
 
@@ -115,13 +98,12 @@ def shown_ticks(labels: list[str]) -> list[str]:
 
 def scales(panel: Panel) -> tuple[Scale, Scale]:
     """The panel's scales; an axis without a positive number is linear, not logarithmic."""
-    x: Scale = "log" if panel.x_scale == "log" and _positive(panel, 0).size else "linear"
-    y: Scale = "log" if panel.y_scale == "log" and _positive(panel, 1).size else "linear"
-    return x, y
+    x, y = (_positive(panel, axis).size for axis in (0, 1))
+    return panel.x_scale if x else "linear", panel.y_scale if y else "linear"
 
 
-def positive_range(panel: Panel, axis: Literal[0, 1]) -> tuple[float, float]:
-    """The smallest and the largest number that a logarithmic axis shows."""
+def positive_range(panel: Panel, axis: int) -> tuple[float, float]:
+    """The smallest and the largest number that a logarithmic axis (0 for x, 1 for y) shows."""
     numbers = _positive(panel, axis)
     return float(numbers.min()), float(numbers.max())
 
@@ -131,14 +113,13 @@ def baseline(panel: Panel) -> float:
     return 0.0 if scales(panel)[1] == "linear" else positive_range(panel, 1)[0] / 2
 
 
-def _positive(panel: Panel, axis: Literal[0, 1]) -> np.ndarray:
+def _positive(panel: Panel, axis: int) -> np.ndarray:
     """The positive numbers of the points that can be drawn at all."""
     columns: list[np.ndarray] = [np.zeros(0)]
     for mark in panel.marks:
         if isinstance(mark, Line):
-            x, y = _floats(mark.x), _floats(mark.y)
-            there = np.isfinite(x) & np.isfinite(y)
-            columns += [(x, y)[axis][there]]
+            points = np.stack([_floats(mark.x), _floats(mark.y)])
+            columns += [points[axis, np.isfinite(points).all(0)]]
         elif isinstance(mark, Histogram):
             share = _floats(mark.share)
             if axis == 1 or np.isfinite(share).any():
@@ -151,36 +132,23 @@ def _positive(panel: Panel, axis: Literal[0, 1]) -> np.ndarray:
 
 def bin_edges(histogram: Histogram, panel: Panel) -> np.ndarray:
     """The edges; on a logarithmic axis, those at or below zero move to its floor."""
-    edges = _floats(histogram.edges).copy()
-    if scales(panel)[0] == "log":
-        edges[edges <= 0] = positive_range(panel, 0)[0] / 2
-    return edges
+    edges = _floats(histogram.edges)
+    if scales(panel)[0] == "linear":
+        return edges
+    return np.where(edges <= 0, positive_range(panel, 0)[0] / 2, edges)
 
 
-@dataclasses.dataclass(frozen=True)
-class Curve:
-    """The points of a line that its axes can show."""
-
-    x: np.ndarray
-    y: np.ndarray
-    low: np.ndarray | None
-    high: np.ndarray | None
-
-
-def visible(line: Line, panel: Panel) -> Curve:
+def visible(line: Line, panel: Panel) -> Line:
     """The line, NaN where the axes cannot show it; bands end at the floor of a logarithmic axis."""
     x_scale, y_scale = scales(panel)
     x, y = _on_scale(line.x, x_scale), _on_scale(line.y, y_scale)
     if line.low is None or line.high is None:
-        return Curve(x, y, None, None)
-    low, high = _floats(line.low).copy(), _floats(line.high).copy()
+        return dataclasses.replace(line, x=x, y=y, low=None, high=None)
+    band = np.stack([_floats(line.low), _floats(line.high)])
     if y_scale == "log":
-        floor = baseline(panel)
-        low[low <= 0] = floor
-        high[high <= 0] = floor
-    empty = ~np.isfinite(low) | ~np.isfinite(high)
-    low[empty], high[empty] = np.nan, np.nan
-    return Curve(x, y, low, high)
+        band[band <= 0] = baseline(panel)
+    band[:, ~np.isfinite(band).all(0)] = np.nan
+    return dataclasses.replace(line, x=x, y=y, low=band[0], high=band[1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,8 +174,8 @@ def heat_scale(heat_map: HeatMap) -> HeatScale:
     positive = finite[finite > 0]
     if heat_map.scale == "log" and positive.size:
         low, high = float(positive.min()), float(positive.max())
-        low, high = (low / 1.1, high * 1.1) if low == high else (low, high)
-        return HeatScale("log", low, high)
+        room = 1.1 if low == high else 1.0
+        return HeatScale("log", low / room, high * room)
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     room = (abs(low) or 1.0) * 0.05 if low == high else 0.0
     return HeatScale("linear", low - room, high + room)
@@ -218,8 +186,6 @@ def _floats(values: np.ndarray) -> np.ndarray:
 
 
 def _on_scale(values: np.ndarray, scale: Scale) -> np.ndarray:
-    numbers = _floats(values).copy()
-    numbers[~np.isfinite(numbers)] = np.nan
-    if scale == "log":
-        numbers[numbers <= 0] = np.nan
-    return numbers
+    numbers = _floats(values)
+    there = np.isfinite(numbers) & ((scale == "linear") | (numbers > 0))
+    return np.where(there, numbers, np.nan)

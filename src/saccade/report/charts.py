@@ -5,7 +5,7 @@ import io
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -19,14 +19,25 @@ POINTS = 200
 """Most points of a line."""
 PAGE_WIDTH = 1090
 """Pixels of a row of panels."""
-_DIGITS = 5
 _LETTER = 6.4
 """Pixels per letter of the legend, a little generous."""
-_FONT = (
-    "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'DejaVu Sans',"
-    " sans-serif"
-)
-
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'DejaVu Sans'"
+_AXIS = {"gridColor": "#E6E6E6", "domainColor": "#888888", "tickColor": "#888888"}
+_AXIS |= {"labelColor": "#444444", "titleColor": "#222222", "titleFontWeight": "normal"}
+_AXIS |= {"labelFontSize": 11, "titleFontSize": 12, "labelOverlap": "greedy", "titlePadding": 8}
+_TITLE = {"fontSize": 13, "fontWeight": 600, "anchor": "start", "color": "#222222", "offset": 10}
+_LEGEND = {"labelFontSize": 12, "titleFontSize": 11, "titleFontWeight": "normal"}
+_CONFIG = {
+    "font": f"{_FONT}, sans-serif",
+    "background": "white",
+    "view": {"stroke": None},
+    "axis": _AXIS,
+    "title": _TITLE,
+    "legend": _LEGEND | {"labelColor": "#222222"},
+}
+_STROKES = {"symbolType": "stroke", "symbolSize": 900, "symbolStrokeWidth": 2.2}
+_STROKES |= {"symbolFillColor": "transparent", "symbolOpacity": 1}
+"""Symbols of the legend."""
 _BANDED = "isValid(datum.l) && isValid(datum.h)"
 
 Styles = dict[tuple[str, Role], Style]
@@ -36,7 +47,6 @@ def chart(figure: Figure, points: int = POINTS) -> dict[str, Any]:
     """The figure as a Vega-Lite specification; lines are thinned to at most this many points."""
     styled = appearance.styles(figure)
     widths = [_natural_width(panel, len(figure.panels)) for panel in figure.panels]
-    columns = _columns(widths)
     tables: dict[str, str] = {}
     panels = [
         _panel(panel, place, width, styled, points, tables)
@@ -45,55 +55,28 @@ def chart(figure: Figure, points: int = POINTS) -> dict[str, Any]:
     shared = {"color": "shared", "strokeDash": "shared", "fill": "independent"}
     return {
         "$schema": alt.SCHEMA_URL,
-        "config": _config().to_dict(),
+        "config": _CONFIG,
         "concat": panels,
-        "columns": columns,
+        "columns": _columns(widths),
         "spacing": 28,
         "resolve": {"scale": shared, "legend": shared},
         "datasets": tables,
     }
 
 
-def _config() -> alt.Config:
-    return alt.Config(
-        font=_FONT,
-        background="white",
-        view=alt.ViewConfig(stroke=None),
-        axis=alt.AxisConfig(
-            gridColor="#E6E6E6",
-            domainColor="#888888",
-            tickColor="#888888",
-            labelColor="#444444",
-            titleColor="#222222",
-            titleFontWeight="normal",
-            labelFontSize=11,
-            titleFontSize=12,
-            labelOverlap="greedy",
-            titlePadding=8,
-        ),
-        title=alt.TitleConfig(
-            fontSize=13, fontWeight=600, anchor="start", color="#222222", offset=10
-        ),
-        legend=alt.LegendConfig(
-            labelFontSize=12, titleFontSize=11, titleFontWeight="normal", labelColor="#222222"
-        ),
-    )
-
-
 def _natural_width(panel: Panel, panels: int) -> int:
     heat_map = appearance.heat_map_of(panel)
-    if heat_map is not None and appearance.is_dense(heat_map):
+    if heat_map is None:
+        return 640 if panels == 1 else 275 if panels == 3 or panels > 4 else 450
+    if appearance.is_dense(heat_map):
         return 250
-    if heat_map is not None:
-        longest = max(len(line) for label in ticks(list(heat_map.x)) for line in label.split())
-        return min(860, max(240, max(60, round(_LETTER * longest) + 12) * len(heat_map.x)))
-    return 640 if panels == 1 else 275 if panels == 3 or panels > 4 else 450
+    longest = max(len(line) for label in ticks(list(heat_map.x)) for line in label.split())
+    return min(860, max(240, max(60, round(_LETTER * longest) + 12) * len(heat_map.x)))
 
 
 def _columns(widths: Sequence[int]) -> int:
     """Panels in a row: those that fit the page with axes and colour bars, at most three."""
-    room = max(widths, default=1) + 85
-    columns = max(1, min(3, PAGE_WIDTH // room))
+    columns = max(1, min(3, PAGE_WIDTH // (max(widths, default=1) + 85)))
     return 2 if len(widths) == 4 and columns == 3 else columns
 
 
@@ -120,47 +103,41 @@ def _panel(
     return {"title": title, "width": width, "height": height, "layer": plain}
 
 
-# -- lines -----------------------------------------------------------------------------------------
-
-
 def _curves(panel: Panel, place: int, styled: Styles, points: int) -> list[alt.Chart]:
     lines = appearance.in_drawing_order(panel)
     if not lines:
         return []
-    # Lines of one name, such as one per run, differ by a number; else they would be drawn
-    # as one line that jumps back and forth.
+    # Lines of one name, such as one per run, differ by a number; else they would be drawn as one
+    # line that jumps back and forth.
     repeated = len({(line.label, line.role) for line in lines}) < len(lines)
     rows, lone = [], []
     for count, line in enumerate(lines):
-        kept = [
-            (styled[line.label, line.role].name, *row, *([count] if repeated else []))
-            for row in _thinned(line, panel, points)
-        ]
+        name, group = styled[line.label, line.role].name, [count] if repeated else []
+        kept = [(name, *row, *group) for row in _thinned(line, panel, points)]
         rows += kept
         lone += kept if len(kept) == 1 else []
     columns = ("n", "x", "y", "l", "h", *(["g"] if repeated else []))
     apart = {"detail": "g:N"} if repeated else {}
     source = _table(columns, rows)
-    x, y, low = _x(panel, "x:Q"), _y(panel, "y:Q"), _y(panel, "l:Q")
-    colour, dash = _stroke(styled)
+    x, y = _x(panel, "x:Q"), _y(panel, "y:Q")
+    stroke, fill = _colours(styled)
     tooltip = _tooltip({"n:N": "curve", "x:Q": panel.x_label, "y:Q": panel.y_label})
     layers = []
     if any(row[3] != "" for row in rows):
         tooltip += _tooltip({"l:Q": "band from", "h:Q": "band to"})
         bands = alt.Chart(source).transform_filter(_BANDED).mark_area(opacity=BAND_OPACITY)
-        fill = _fill(styled)
-        layers.append(bands.encode(x=x, y=low, y2="h:Q", fill=fill, tooltip=tooltip, **apart))
+        ends = {"y": _y(panel, "l:Q"), "y2": "h:Q"}
+        layers.append(bands.encode(x=x, **ends, fill=fill, tooltip=tooltip, **apart))
     strokes = alt.Chart(source).mark_line(strokeWidth=2)
-    layers.append(strokes.encode(x=x, y=y, color=colour, strokeDash=dash, tooltip=tooltip, **apart))
+    layers.append(strokes.encode(x=x, y=y, tooltip=tooltip, **stroke, **apart))
     if lone:  # one point makes no stroke
         dots = alt.Chart(_table(columns, lone)).mark_point(filled=True, size=45, opacity=1)
-        layers.append(dots.encode(x=x, y=y, fill=_fill(styled), tooltip=tooltip))
-    near = alt.selection_point(
-        name=f"near_{place}", on="pointerover", nearest=True, empty=False, clear="pointerout"
-    )
+        layers.append(dots.encode(x=x, y=y, fill=fill, tooltip=tooltip))
+    pointer: dict[str, Any] = {"on": "pointerover", "clear": "pointerout", "nearest": True}
+    near = alt.selection_point(name=f"near_{place}", empty=False, **pointer)
     seen = alt.when(near).then(alt.value(1)).otherwise(alt.value(0))
     dots = alt.Chart(source).mark_point(filled=True, size=55)
-    dots = dots.encode(x=x, y=y, fill=_fill(styled), opacity=seen, tooltip=tooltip)
+    dots = dots.encode(x=x, y=y, fill=fill, opacity=seen, tooltip=tooltip)
     return [*layers, dots.add_params(near)]
 
 
@@ -169,20 +146,21 @@ def _thinned(line: Line, panel: Panel, points: int) -> list[tuple[Any, ...]]:
     curve = appearance.visible(line, panel)
     shown = np.flatnonzero(np.isfinite(curve.x) & np.isfinite(curve.y))
     if shown.size > points:
+        chosen = np.zeros(0, int)
         if appearance.scales(panel)[0] == "log":  # by index, the early decades would be empty
             place = np.log(curve.x[shown])
             wanted = np.linspace(place.min(), place.max(), points // 2)
-            chosen = np.abs(place[:, None] - wanted[None, :]).argmin(axis=0)
-            spread = np.linspace(0, shown.size - 1, points - points // 2).round().astype(int)
-            shown = shown[np.unique(np.concatenate([chosen, spread]))]
-        else:
-            shown = shown[np.unique(np.linspace(0, shown.size - 1, points).round().astype(int))]
-    none = np.full(curve.x.shape, np.nan)
-    low, high = (none if end is None else end for end in (curve.low, curve.high))
-    return [tuple(_short(values[at]) for values in (curve.x, curve.y, low, high)) for at in shown]
+            chosen = np.abs(place[:, None] - wanted).argmin(axis=0)
+        spread = np.linspace(0, shown.size - 1, points - chosen.size).round().astype(int)
+        shown = shown[np.unique(np.concatenate([chosen, spread]))]
+    columns = (curve.x, curve.y, *_band(curve))
+    return [tuple(_short(values[at]) for values in columns) for at in shown]
 
 
-# -- histograms ------------------------------------------------------------------------------------
+def _band(mark: Line | Histogram) -> list[np.ndarray]:
+    """The ends of its band; NaN where it has none."""
+    none = np.full(np.shape(mark.y if isinstance(mark, Line) else mark.share), np.nan)
+    return [none if end is None else np.asarray(end, float) for end in (mark.low, mark.high)]
 
 
 def _histograms(histograms: Sequence[Histogram], panel: Panel, styled: Styles) -> list[alt.Chart]:
@@ -194,21 +172,14 @@ def _histograms(histograms: Sequence[Histogram], panel: Panel, styled: Styles) -
         name = styled[histogram.label, "measured"].name
         edges, share = appearance.bin_edges(histogram, panel), np.asarray(histogram.share, float)
         tops = np.maximum(np.nan_to_num(share, nan=floor), floor) if floor else np.nan_to_num(share)
-        none = np.full(share.shape, np.nan)
-        ends = (none if end is None else end for end in (histogram.low, histogram.high))
-        low, high = (np.asarray(end, float) for end in ends)
         middles = edges[:-1] + np.diff(edges) * (place + 1) / (len(histograms) + 1)
+        low, high = _band(histogram)
         low = np.where(low < floor, floor, low) if floor else low
         columns = zip(edges[:-1], edges[1:], share, low, high, middles, strict=True)
-        bins += [(name, *map(_short, column)) for column in columns]
-        path = [(edges[0], floor)]
-        for left, right, top in zip(edges[:-1], edges[1:], tops, strict=True):
-            path += [(left, top), (right, top)]
-        path.append((edges[-1], floor))
+        bins += [(name, *map(_short, column)) for column in columns if math.isfinite(column[2])]
+        path = zip(np.repeat(edges, 2), [floor, *np.repeat(tops, 2), floor], strict=True)
         outlines += [(name, at, _short(x), _short(y)) for at, (x, y) in enumerate(path)]
-    bins = [row for row in bins if row[3] != ""]
-    x, y = _x(panel, "a:Q"), _y(panel, "s:Q", zero=True)
-    colour, dash = _stroke(styled)
+    stroke, fill = _colours(styled)
     names = {"n:N": "of", "a:Q": "from", "b:Q": "to", "s:Q": panel.y_label}
     source = _table(("n", "a", "b", "s", "l", "h", "m"), bins)
     banded = any(row[4] != "" for row in bins)
@@ -216,21 +187,17 @@ def _histograms(histograms: Sequence[Histogram], panel: Panel, styled: Styles) -
         names |= {"l:Q": "interval from", "h:Q": "interval to"}
     tooltip = _tooltip(names)
     bars = alt.Chart(source).mark_rect(opacity=0.13)
-    outline = alt.Chart(_table(("n", "i", "x", "y"), outlines))
-    outline = outline.mark_line(strokeWidth=2, strokeJoin="miter")
+    at = {"x": _x(panel, "a:Q"), "x2": "b:Q", "y": _y(panel, "s:Q", zero=True)}
+    layers = [bars.encode(**at, y2=alt.Y2Datum(floor), fill=fill, tooltip=tooltip)]
+    lines = alt.Chart(_table(("n", "i", "x", "y"), outlines))
+    lines = lines.mark_line(strokeWidth=2, strokeJoin="miter")
     at = {"x": _x(panel, "x:Q"), "y": _y(panel, "y:Q", zero=True), "order": "i:Q"}
-    layers = [
-        bars.encode(x=x, x2="b:Q", y=y, y2=alt.Y2Datum(floor), fill=_fill(styled), tooltip=tooltip),
-        outline.encode(**at, color=colour, strokeDash=dash, tooltip=_tooltip({"n:N": "of"})[0]),
-    ]
+    layers.append(lines.encode(**at, **stroke, tooltip=_tooltip({"n:N": "of"})[0]))
     if banded:
-        known = alt.Chart(source).transform_filter(_BANDED)
+        rules = alt.Chart(source).transform_filter(_BANDED).mark_rule(strokeWidth=3)
         at = {"x": _x(panel, "m:Q"), "y": _y(panel, "l:Q", zero=True), "y2": "h:Q"}
-        layers.append(known.mark_rule(strokeWidth=3).encode(**at, color=colour, tooltip=tooltip))
+        layers.append(rules.encode(**at, color=stroke["color"], tooltip=tooltip))
     return layers
-
-
-# -- heat maps -------------------------------------------------------------------------------------
 
 
 def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
@@ -241,24 +208,21 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
         shade = scale.place(value)
         ink = "missing" if math.isnan(shade) else "light" if shade < 0.5 else "dark"
         rows[ink].append((across[column], up[row], _short(value), number(value)))
-    columns = ("x", "y", "v", "t")
     dense = appearance.is_dense(heat_map)
-    level = alt.Axis(
-        labelAngle=0, values=appearance.shown_ticks(across), labelExpr="split(datum.label, ' ')"
-    )
-    upright = alt.Axis(values=appearance.shown_ticks(up), labelLimit=220)
-    columns_scale, rows_scale = (alt.Scale(domain=d, padding=0) for d in (across, up[::-1]))
-    x = alt.X("x:N", sort=across, scale=columns_scale, title=panel.x_label, axis=level)
-    y = alt.Y("y:N", sort=up[::-1], scale=rows_scale, title=panel.y_label, axis=upright)
+    columns_shown, rows_shown = map(appearance.shown_ticks, (across, up))
+    level = alt.Axis(values=columns_shown, labelAngle=0, labelExpr="split(datum.label, ' ')")
+    upright = alt.Axis(values=rows_shown, labelLimit=220)
+    columns, rising = (alt.Scale(domain=names, padding=0) for names in (across, up[::-1]))
+    x = alt.X("x:N", sort=across, scale=columns, title=panel.x_label, axis=level)
+    y = alt.Y("y:N", sort=up[::-1], scale=rising, title=panel.y_label, axis=upright)
     tooltip = _tooltip({"x:N": panel.x_label, "y:N": panel.y_label, "t:N": heat_map.label})
     shown: dict[str, Any] = {"x": x, "y": y, "tooltip": tooltip}
     colours = alt.Scale(scheme=HEAT_MAP, type=scale.scale, domain=[scale.low, scale.high])
-    legend = alt.Legend(
-        title=heat_map.label, orient="right", gradientLength=150, titleLimit=180, format=".3~g"
-    )
+    look: dict[str, Any] = {"orient": "right", "gradientLength": 150, "titleLimit": 180}
+    legend = alt.Legend(title=heat_map.label, format=".3~g", **look)
 
     def source(kept: list[tuple[Any, ...]]) -> alt.Chart:
-        return alt.Chart(_table(columns, kept, texts=("x", "y", "t")))
+        return alt.Chart(_table(("x", "y", "v", "t"), kept, texts=("x", "y", "t")))
 
     cells = source(rows["light"] + rows["dark"])
     rectangles = cells.mark_rect() if dense else cells.mark_rect(stroke="white")
@@ -275,9 +239,6 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
     return layers
 
 
-# -- what they share -------------------------------------------------------------------------------
-
-
 def _x(panel: Panel, field: str) -> alt.X:
     scale = alt.Scale(type=appearance.scales(panel)[0], zero=False, nice=False)
     return alt.X(field, title=panel.x_label, scale=scale, axis=_axis(panel, 0))
@@ -289,7 +250,7 @@ def _y(panel: Panel, field: str, zero: bool = False) -> alt.Y:
     return alt.Y(field, title=panel.y_label, scale=scale, axis=_axis(panel, 1))
 
 
-def _axis(panel: Panel, which: Literal[0, 1]) -> alt.Axis:
+def _axis(panel: Panel, which: int) -> alt.Axis:
     """Ticks; on a logarithmic axis at the powers of ten, because Vega's own choice crowds."""
     if appearance.scales(panel)[which] == "linear":
         return alt.Axis(tickCount=6)
@@ -302,44 +263,28 @@ def _axis(panel: Panel, which: Literal[0, 1]) -> alt.Axis:
     return alt.Axis(values=values, format="~g" if low >= 1e-5 and high < 1e6 else "~e")
 
 
-def _stroke(styled: Styles) -> tuple[alt.Color, alt.StrokeDash]:
-    """Colour and dash by label, with one legend for both under the panels."""
+def _colours(styled: Styles) -> tuple[dict[str, Any], alt.Fill]:
+    """Colour and dash by label, with one legend for both under the panels; and the fill of areas,
+    a channel of its own, so that the legend shows strokes.
+    """
     names = [style.name for style in styled.values()]
     longest = max(len(name) for name in names)
     columns = max(1, min(len(names), int(900 / (longest * _LETTER + 60))))
-    legend = alt.Legend(
-        title=None,
-        orient="bottom",
-        direction="horizontal",
-        columns=columns,
-        symbolType="stroke",
-        symbolSize=900,
-        symbolStrokeWidth=2.2,
-        symbolFillColor="transparent",
-        symbolOpacity=1,
-        labelLimit=900,
-        columnPadding=24,
-        offset=18,
-    )
+    look: dict[str, Any] = {"orient": "bottom", "direction": "horizontal", "columns": columns}
+    look |= {"labelLimit": 900, "columnPadding": 24, "offset": 18} | _STROKES
+    legend = alt.Legend(title=None, **look)
     colours = alt.Scale(domain=names, range=[style.colour for style in styled.values()])
     # Vega wants a dash to have two lengths; [1, 0] is a stroke without gaps.
     lengths = [list(style.dash) or [1, 0] for style in styled.values()]
     dash = alt.StrokeDash("n:N", scale=alt.Scale(domain=names, range=lengths), legend=legend)
-    return alt.Color("n:N", scale=colours, legend=legend), dash
-
-
-def _fill(styled: Styles) -> alt.Fill:
-    """The colour of areas: a channel of its own, so that the legend shows strokes."""
-    colours = {style.name: style.colour for style in styled.values()}
-    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
-    return alt.Fill("n:N", scale=scale, legend=None)
+    stroke = {"color": alt.Color("n:N", scale=colours, legend=legend), "strokeDash": dash}
+    return stroke, alt.Fill("n:N", scale=colours, legend=None)
 
 
 def _tooltip(titles: Mapping[str, str]) -> list[alt.Tooltip]:
     """From fields and their titles."""
-    formats = [".4~g" if field.endswith(":Q") else alt.Undefined for field in titles]
-    rows = zip(titles.items(), formats, strict=True)
-    return [alt.Tooltip(field, title=title, format=form) for (field, title), form in rows]
+    forms = {"Q": ".4~g", "N": alt.Undefined}
+    return [alt.Tooltip(key, title=text, format=forms[key[-1]]) for key, text in titles.items()]
 
 
 def _table(
@@ -351,10 +296,9 @@ def _table(
     writer.writerow(columns)
     writer.writerows(rows)
     parse = {column: "string" if column in texts else "number" for column in columns}
-    form = alt.CsvDataFormat(type="csv", parse=parse)
-    return alt.InlineData(values=buffer.getvalue(), format=form)
+    return alt.InlineData(buffer.getvalue(), alt.CsvDataFormat(type="csv", parse=parse))
 
 
 def _short(value: float) -> str:
     """Few digits; empty where there is no number."""
-    return f"{value:.{_DIGITS}g}" if math.isfinite(value) else ""
+    return f"{value:.5g}" if math.isfinite(value) else ""

@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from saccade.core.figure import Figure, HeatMap, Histogram, Panel, Role
 from saccade.core.storage import write_atomically
 from saccade.report import appearance
-from saccade.report.appearance import BAND_OPACITY, HEAT_MAP, MISSING, Style
+from saccade.report.appearance import BAND_OPACITY, HEAT_MAP, MISSING, WIDTHS, Style
 from saccade.report.formatting import number, ticks
 
 COLUMNS = 4
@@ -28,32 +28,20 @@ COLUMNS = 4
 DOTS_PER_INCH = 150
 _CHARACTER = 0.078
 """Inches per character of nine points, a little generous."""
-_SETTINGS: dict[str, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 8.5,
-    "axes.titlesize": 9,
-    "axes.titleweight": "bold",
-    "axes.labelsize": 8.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.7,
-    "axes.edgecolor": "#444444",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E6E6E6",
-    "grid.linewidth": 0.6,
-    "xtick.labelsize": 7.5,
-    "ytick.labelsize": 7.5,
-    "xtick.color": "#444444",
-    "ytick.color": "#444444",
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "legend.handlelength": 2.6,
-    "lines.scale_dashes": False,
-    "hatch.linewidth": 0.5,
-    "figure.constrained_layout.h_pad": 0.07,
-    "figure.constrained_layout.w_pad": 0.07,
-    "pdf.fonttype": 42,  # TrueType: journals refuse type 3
+_AXES = {"titlesize": 9, "titleweight": "bold", "labelsize": 8.5, "edgecolor": "#444444"}
+_AXES |= {"linewidth": 0.7, "grid": True, "axisbelow": True}
+_TICKS = {"labelsize": 7.5, "color": "#444444"}
+_SETTINGS: dict[Any, dict[str, Any]] = {
+    "font": {"family": "DejaVu Sans", "size": 8.5},
+    "axes": _AXES | {"spines.top": False, "spines.right": False},
+    "grid": {"color": "#E6E6E6", "linewidth": 0.6},
+    "xtick": _TICKS,
+    "ytick": _TICKS,
+    "legend": {"frameon": False, "fontsize": 8.5, "handlelength": 2.6},
+    "lines": {"scale_dashes": False},
+    "hatch": {"linewidth": 0.5},
+    "figure": {"constrained_layout.h_pad": 0.07, "constrained_layout.w_pad": 0.07},
+    "pdf": {"fonttype": 42},  # TrueType: journals refuse type 3
 }
 
 
@@ -61,21 +49,21 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
     """Write `<folder>/<figure.name>.png` and `.pdf`."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # a reader's own matplotlibrc must not change the bytes
-        matplotlib.rcParams.update(_SETTINGS)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        for group, settings in _SETTINGS.items():
+            matplotlib.rc(group, **settings)
         canvas = _drawn(figure)
         # Lay the panels out once; without an engine, the two files do not do it again.
         canvas.draw_without_rendering()
         canvas.set_layout_engine("none")
         # Not `savefig`, which draws everything twice to find layouts.
-        files = {name: io.BytesIO() for name in (f"{figure.name}.png", f"{figure.name}.pdf")}
-        png, pdf = files.values()
+        png, pdf = io.BytesIO(), io.BytesIO()
         FigureCanvasAgg(canvas).print_png(png, metadata={"Software": None})
-        FigureCanvasPdf(canvas).print_pdf(
-            pdf, metadata={"CreationDate": None, "Title": figure.title}
-        )
-    for name, content in files.items():
-        write_atomically(Path(folder) / name, content.getvalue())
-    return [Path(folder) / name for name in files]
+        about = {"CreationDate": None, "Title": figure.title}
+        FigureCanvasPdf(canvas).print_pdf(pdf, metadata=about)
+    paths = [Path(folder) / f"{figure.name}.{ending}" for ending in ("png", "pdf")]
+    for path, content in zip(paths, (png, pdf), strict=True):
+        write_atomically(path, content.getvalue())
+    return paths
 
 
 def _drawn(figure: Figure) -> Canvas:
@@ -87,20 +75,16 @@ def _drawn(figure: Figure) -> Canvas:
     in_rows = [sizes[row * columns : (row + 1) * columns] for row in range(rows)]
     heights = [max((size[1] for size in row), default=1.0) for row in in_rows]
     styled = appearance.styles(figure)
-    # Labels of a legend may be whole sentences: its columns are those that the longest leaves room
-    # for.
-    room = max(20, int(sum(widths) / _CHARACTER) - 8)
-    labels = ["\n".join(textwrap.wrap(style.name, room)) for style in styled.values()]
-    longest = max((len(line) for label in labels for line in label.splitlines()), default=0)
-    legend_columns = max(1, min(len(labels), int(sum(widths) / (longest * _CHARACTER + 0.65))))
-    in_lines = [label.count("\n") + 1 for label in labels]
-    legend_lines = sum(
-        max(in_lines[place : place + legend_columns])
-        for place in range(0, len(labels), legend_columns)
-    )
-    title = _wrapped(figure.title, sum(widths), 1.25)
-    height = sum(heights) + 0.18 * legend_lines + 0.2 * (title.count("\n") + 1) + 0.1
-    canvas = Canvas(figsize=(sum(widths), height), dpi=DOTS_PER_INCH, layout="constrained")
+    width = sum(widths)
+    # Labels of a legend may be whole sentences: the longest decides how many columns it has.
+    room = max(20, int(width / _CHARACTER) - 8)
+    labels = [textwrap.wrap(style.name, room) or [""] for style in styled.values()]
+    longest = max((len(line) for label in labels for line in label), default=0)
+    across = max(1, min(len(labels), int(width / (longest * _CHARACTER + 0.65))))
+    lines = [max(map(len, labels[at : at + across])) for at in range(0, len(labels), across)]
+    title = _wrapped(figure.title, width, 1.25)
+    height = sum(heights) + 0.18 * sum(lines) + 0.2 * (title.count("\n") + 1) + 0.1
+    canvas = Canvas(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(canvas)
     canvas.suptitle(title, fontsize=11, fontweight="bold")
     grid = canvas.add_gridspec(rows, columns, width_ratios=widths, height_ratios=heights)
@@ -115,9 +99,9 @@ def _drawn(figure: Figure) -> Canvas:
         else:
             _draw_marks(axes, panel, styled)
     if styled:
-        handles, names = map(_handle, styled.values()), map(_plain, labels)
-        where = "outside lower center"
-        canvas.legend(list(handles), list(names), loc=where, ncols=legend_columns)
+        handles = [_handle(style) for style in styled.values()]
+        names = [_plain("\n".join(label)) for label in labels]
+        canvas.legend(handles, names, loc="outside lower center", ncols=across)
     return canvas
 
 
@@ -136,13 +120,12 @@ def _panel_size(panel: Panel, panels: int) -> tuple[float, float]:
 
 
 def _draw_marks(axes: Axes, panel: Panel, styled: dict[tuple[str, Role], Style]) -> None:
-    x_scale, y_scale = appearance.scales(panel)
-    for place, (set_scale, axis, scale) in enumerate(
-        ((axes.set_xscale, axes.xaxis, x_scale), (axes.set_yscale, axes.yaxis, y_scale))
-    ):
-        if scale == "log":
+    scales = appearance.scales(panel)
+    sides = ((axes.set_xscale, axes.xaxis), (axes.set_yscale, axes.yaxis))
+    for place, (set_scale, axis) in enumerate(sides):
+        if scales[place] == "log":
             set_scale("log")
-            low, high = appearance.positive_range(panel, place)  # pyright: ignore[reportArgumentType]
+            low, high = appearance.positive_range(panel, place)
             if high > 30 * low:  # else the axis needs its minor labels, and matplotlib's own
                 axis.set_major_formatter(FuncFormatter(_power))
                 axis.set_minor_formatter(NullFormatter())
@@ -156,15 +139,14 @@ def _draw_marks(axes: Axes, panel: Panel, styled: dict[tuple[str, Role], Style])
         curve = appearance.visible(line, panel)
         look: dict[str, Any] = {"color": style.colour, "zorder": 2 + layer / 1000}
         if curve.low is not None and curve.high is not None:
-            axes.fill_between(
-                curve.x, curve.low, curve.high, alpha=BAND_OPACITY, linewidth=0, **look
-            )
-        look |= {"linestyle": _linestyle(style), "linewidth": style.width}
+            band = curve.x, curve.low, curve.high
+            axes.fill_between(*band, alpha=BAND_OPACITY, linewidth=0, **look)
+        look |= {"linestyle": _linestyle(style), "linewidth": WIDTHS[style.role]}
         single = np.isfinite(curve.x * curve.y).sum() == 1  # one point makes no stroke
         look |= {"marker": "o" if single else None, "markersize": 4, "zorder": 3 + layer / 1000}
         axes.plot(curve.x, curve.y, **look)
     positive = all(np.nanmin(histogram.share, initial=0) >= 0 for histogram in histograms)
-    if histograms and y_scale == "linear" and positive:
+    if histograms and scales[1] == "linear" and positive:
         axes.set_ylim(bottom=0)
 
 
@@ -182,8 +164,7 @@ def _draw_histogram(
     look = {"color": colour, "linewidth": 1.5, "linestyle": _linestyle(style), "zorder": 3}
     axes.stairs(share, edges, baseline=floor, **look)
     if histogram.low is not None and histogram.high is not None:
-        # Side by side within the bin: the intervals of overlaid histograms must not hide each
-        # other.
+        # Side by side within the bin: intervals must not hide each other.
         middles = edges[:-1] + np.diff(edges) * across
         ends = (np.asarray(end, float) for end in (histogram.low, histogram.high))
         low, high = (np.maximum(end, floor) for end in ends)
@@ -197,14 +178,10 @@ def _draw_heat_map(canvas: Canvas, axes: Axes, heat_map: HeatMap) -> None:
     scale = appearance.heat_scale(heat_map)
     norm = (LogNorm if scale.scale == "log" else Normalize)(scale.low, scale.high)
     shades = np.array([[scale.place(value) for value in row] for row in values])
-    mesh = axes.pcolormesh(
-        np.arange(columns + 1) - 0.5,
-        np.arange(rows + 1) - 0.5,
-        np.ma.masked_where(np.isnan(shades), values),
-        norm=norm,
-        cmap=HEAT_MAP,
-        **({} if dense else {"edgecolors": "white", "linewidth": 0.8}),
-    )
+    edges: Any = {} if dense else {"edgecolors": "white", "linewidth": 0.8}
+    across, up = (np.arange(count + 1) - 0.5 for count in (columns, rows))
+    shown = np.ma.masked_where(np.isnan(shades), values)
+    mesh = axes.pcolormesh(across, up, shown, norm=norm, cmap=HEAT_MAP, **edges)
     if dense:
         axes.set_facecolor(MISSING)
     for (row, column), shade in () if dense else np.ndenumerate(shades):
@@ -231,12 +208,11 @@ def _draw_heat_map(canvas: Canvas, axes: Axes, heat_map: HeatMap) -> None:
 
 
 def _handle(style: Style) -> Line2D | Patch:
-    look: dict[str, Any] = {"linestyle": _linestyle(style)}
-    if style.filled:
-        face = (*to_rgb(style.colour), 0.15)
-        look |= {"facecolor": face, "edgecolor": style.colour, "hatch": style.hatch}
-        return Patch(linewidth=1.3, **look)
-    return Line2D([], [], color=style.colour, linewidth=style.width, **look)
+    dash = _linestyle(style)
+    if not style.filled:
+        return Line2D([], [], color=style.colour, linewidth=WIDTHS[style.role], linestyle=dash)
+    face: Any = {"facecolor": (*to_rgb(style.colour), 0.15), "edgecolor": style.colour}
+    return Patch(linewidth=1.3, linestyle=dash, hatch=style.hatch, **face)
 
 
 def _power(value: float, place: int | None = None) -> str:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
@@ -13,32 +13,30 @@ from saccade.core.record import Record
 from saccade.core.statistics import Finding
 
 SYMBOLS: dict[Verdict, str] = {"holds": "✓", "fails": "✗", "undetermined": "?"}
-ASCII_SYMBOLS: dict[Verdict, str] = {"holds": "+", "fails": "x", "undetermined": "?"}
 _LISTED = 8
 
 
 def number(value: float) -> str:
     """Three significant digits; "n/a" where there is no number."""
-    value = float(value)
     if math.isnan(value):
         return "n/a"
-    if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    if value == 0:
-        return "0"
-    rounded = float(f"{value:.3g}")
-    if 1000 <= abs(rounded) < 1e6:  # 5000, where %g writes 5e+03
-        return f"{rounded:.0f}"
-    return f"{rounded:g}"
+    rounded = float(f"{value:.3g}") or 0.0  # not "-0"
+    whole = 1000 <= abs(rounded) < 1e6  # 5000, where %g writes 5e+03
+    return f"{rounded:.0f}" if whole else f"{rounded:g}"
+
+
+def counted(count: int, noun: str) -> str:
+    """As in "1 record", "2 records"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def measured(finding: Finding) -> str:
     """The mean over seeds and its 95 % interval."""
     if math.isnan(finding.value):
         return "n/a"
-    if math.isnan(finding.low) or math.isnan(finding.high):
-        return f"{number(finding.value)} [no interval]"
-    return f"{number(finding.value)} [{number(finding.low)}, {number(finding.high)}]"
+    interval = f"{number(finding.low)}, {number(finding.high)}"
+    known = "n/a" not in interval
+    return f"{number(finding.value)} [{interval if known else 'no interval'}]"
 
 
 def measured_anywhere(judgement: Judgement) -> list[str]:
@@ -81,20 +79,16 @@ def diverged_members(record: Record) -> list[str]:
         if "diverged_at" not in arm.trajectory:
             continue  # an arm of theory alone
         steps = arm.trajectory["diverged_at"]
-        lost = [
-            dict(zip(steps.dims, place, strict=True)) for place in np.argwhere(steps.values >= 0)
-        ]
-        if lost:
-            listed = [f"{_where(steps, at)} at step {int(steps[at])}" for at in lost[:_LISTED]]
+        lost = np.argwhere(steps.values >= 0)
+        if len(lost):
+            listed = [_where(steps, place) for place in lost[:_LISTED]]
             listed += [f"and {len(lost) - _LISTED} more"] if len(lost) > _LISTED else []
-            sentences.append(
-                f"{name}: {len(lost)} of {steps.size} members diverged ({'; '.join(listed)})"
-            )
+            which = f"{len(lost)} of {steps.size} members diverged ({'; '.join(listed)})"
+            sentences.append(f"{name}: {which}")
     return sentences
 
 
-def _where(steps: xr.DataArray, place: dict[Hashable, int]) -> str:
-    return ", ".join(
-        f"{dim} {tick(steps[dim].values[at]) if dim in steps.coords else at}"
-        for dim, at in place.items()
-    )
+def _where(steps: xr.DataArray, place: np.ndarray) -> str:
+    pairs = zip(steps.dims, place, strict=True)
+    member = ", ".join(f"{dim} {tick(steps[dim].values[at])}" for dim, at in pairs)
+    return f"{member} at step {int(steps.values[tuple(place)])}"

@@ -1,13 +1,12 @@
 """Claims judged from their records, and maps of their verdicts over a sweep.
 
-A known study judges its record anew. The verdicts that a record stores are read only where its
-study is not installed.
+The verdicts that a record stores are read only where its study is not installed.
 """
 
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 from saccade.core.bound import Verdict
 from saccade.core.claim import Check, Claim, Judgement
@@ -18,7 +17,8 @@ from saccade.core.statistics import Finding
 from saccade.core.study import Divergence, Study
 from saccade.report.formatting import measured, natural, number, tick
 
-VERDICTS: tuple[Verdict, ...] = ("holds", "fails", "undetermined")
+TEXTS = ("statement", "source", "paper", "prediction", "tolerance")
+"""What a claim says, besides its checks."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +28,9 @@ class StoredClaim:
     id: str
     statement: str
     source: str
-    tolerance: str
     paper: str
     prediction: str
+    tolerance: str
     reason: str
     checks: tuple[Check, ...] = ()
 
@@ -55,17 +55,15 @@ class StoredStudy:
     @staticmethod
     def of(record: Record, note: str) -> "StoredStudy":
         def claim(name: str, plain: dict[str, Any]) -> StoredClaim:
-            keys = ("statement", "source", "tolerance", "paper", "prediction")
-            texts = {key: plain.get(key, "not stored") for key in keys}
-            return StoredClaim(name, **texts, reason=plain.get("expected_reason", "not stored"))
+            keys = (*TEXTS, "expected_reason")
+            return StoredClaim(name, *(plain.get(key, "not stored") for key in keys))
 
         try:
             claims = tuple(claim(name, plain) for name, plain in record.verdicts.items())
             judgements = tuple(Judgement.of_plain(plain) for plain in record.verdicts.values())
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise FileError(
-                f"{note}, and its stored verdicts cannot be read ({error!r})"
-            ) from error
+            why = f"its stored verdicts cannot be read ({error!r})"
+            raise FileError(f"{note}, and {why}") from error
         title, paper = record.title or record.study, record.paper or "not stored"
         return StoredStudy(record.study, title, paper, claims, judgements, note)
 
@@ -78,8 +76,14 @@ class StoredStudy:
         return []
 
 
-Entry = tuple[Study[Any] | StoredStudy, Record]
+AnyStudy = Study[Any] | StoredStudy
+Entry = tuple[AnyStudy, Record]
 """A record, with the study that judges it."""
+
+
+def note_of(study: AnyStudy) -> str:
+    """Why verdicts are stored ones; empty for a known study."""
+    return study.note if isinstance(study, StoredStudy) else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,15 +92,10 @@ class JudgedClaim:
 
     entry: int
     """Place of the record among the entries."""
-    study: Study[Any] | StoredStudy
+    study: AnyStudy
     record: Record
     claim: Claim | StoredClaim
     judgement: Judgement
-
-    @property
-    def note(self) -> str:
-        """Empty unless the verdict is a stored one."""
-        return note_of(self.study)
 
     @property
     def expected_reason(self) -> str:
@@ -105,25 +104,17 @@ class JudgedClaim:
     @property
     def seeds(self) -> str:
         """Seeds that have a number, of those run in the arms that the claim rests on."""
-        record, checks = self.record, self.claim.checks
-        arms = [
-            record.arms[arm].trajectory
-            for check in ((checks,) if isinstance(checks, Check) else checks)
-            for names in check.found(record.arms).values()
-            for arm in names
-        ]
-        run = max((arm.sizes.get("seed", 0) for arm in arms), default=0) or record.seeds
+        arms, checks = self.record.arms, self.claim.checks
+        checks = (checks,) if isinstance(checks, Check) else checks
+        found = (names for check in checks for names in check.found(arms).values())
+        sizes = [arms[name].trajectory.sizes.get("seed", 0) for names in found for name in names]
+        run = max(sizes, default=0) or self.record.seeds
         cells = [finding for _, _, findings in self.judgement.cells for finding in findings]
         counts = sorted({finding.seeds for finding in cells or self.judgement.findings})
         if not counts or counts == [run]:
             return str(run)
         least = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         return f"{least} of {run}"
-
-
-def note_of(study: Study[Any] | StoredStudy) -> str:
-    """Empty for a known study."""
-    return study.note if isinstance(study, StoredStudy) else ""
 
 
 def judged_claims(entries: Sequence[Entry]) -> list[JudgedClaim]:
@@ -138,11 +129,9 @@ def judged_claims(entries: Sequence[Entry]) -> list[JudgedClaim]:
 
 def counts(rows: Sequence[JudgedClaim]) -> dict[str, int]:
     """How many claims hold, fail, are undetermined, and have a verdict other than the expected."""
-    found = {verdict: sum(row.judgement.verdict == verdict for row in rows) for verdict in VERDICTS}
-    return {**found, "unexpected": sum(not row.judgement.as_expected for row in rows)}
-
-
-# -- maps ------------------------------------------------------------------------------------------
+    verdicts = [row.judgement.verdict for row in rows]
+    found = {verdict: verdicts.count(verdict) for verdict in get_args(Verdict)}
+    return found | {"unexpected": sum(not row.judgement.as_expected for row in rows)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,17 +182,12 @@ class VerdictMap:
 
 
 def verdict_maps(judgement: Judgement) -> list[VerdictMap]:
-    """The cells of a swept claim as maps: the first sweep down, the second across, one map for
-    every value of the others.
-    """
+    """The first sweep down, the second across, and one map for every value of the others."""
     if not judgement.cells:
         return []
     names = list(judgement.cells[0][0])
     values = {name: list(dict.fromkeys(at[name] for at, _, _ in judgement.cells)) for name in names}
-    cells = {
-        tuple(at[name] for name in names): Cell(verdict, findings)
-        for at, verdict, findings in judgement.cells
-    }
+    cells = {tuple(at.values()): Cell(verdict, found) for at, verdict, found in judgement.cells}
     row_name, column_name, *others = [*names, ""][: max(2, len(names))]
     columns = values.get(column_name, [])
     across = [(column,) for column in columns] or [()]

@@ -1,10 +1,9 @@
 """The page: one self-contained HTML file, readable offline; the ledger first, then each study."""
 
-import dataclasses
 import functools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +11,12 @@ import jinja2
 import vl_convert
 from markupsafe import Markup
 
-from saccade.core.claim import Judgement
 from saccade.core.figure import Figure, Line
 from saccade.core.progress import duration
-from saccade.core.record import Record
 from saccade.core.storage import write_atomically
 from saccade.report import charts
 from saccade.report.formatting import SYMBOLS, diverged_members, measured_anywhere, tick
-from saccade.report.judged import (
-    Entry,
-    JudgedClaim,
-    counts,
-    judged_claims,
-    note_of,
-    verdict_maps,
-)
+from saccade.report.judged import Entry, JudgedClaim, counts, judged_claims, note_of, verdict_maps
 
 LIMIT = 5_000_000
 """Most bytes of a page: it must still go through a mail server."""
@@ -47,17 +37,16 @@ def render_page(entries: Sequence[Entry]) -> str:
     figures = [list(study.drawn(record)) for study, record in entries]
     points = _points(figure for some in figures for figure in some)
     anchors = _anchors(entries)
-    return _template().render(
-        count=counts(rows),
-        ledger=[_ledger_row(row, anchors[row.entry]) for row in rows],
-        sections=[
-            _section(entry, anchor, [row for row in rows if row.entry == place])
-            for place, (entry, anchor) in enumerate(zip(entries, anchors, strict=True))
-        ],
-        figures=[[_figure(figure, points) for figure in some] for some in figures],
-        symbols=SYMBOLS,
-        javascript=Markup(_javascript()) if any(figures) else "",
-    )
+    ledger = [_ledger_row(row, anchors[row.entry]) for row in rows]
+    sections = [
+        _section(entry, anchor)
+        | {"claims": [shown for row, shown in zip(rows, ledger, strict=True) if row.entry == place]}
+        | {"figures": [_figure(figure, points) for figure in figures[place]]}
+        for place, (entry, anchor) in enumerate(zip(entries, anchors, strict=True))
+    ]
+    javascript = Markup(_javascript()) if any(figures) else ""
+    parts = {"ledger": ledger, "sections": sections, "symbols": SYMBOLS, "javascript": javascript}
+    return _template().render(parts, count=counts(rows))
 
 
 def _points(figures: Iterable[Figure]) -> int:
@@ -69,13 +58,9 @@ def _points(figures: Iterable[Figure]) -> int:
 
 @functools.cache
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    strict: Any = {"undefined": jinja2.StrictUndefined, "autoescape": True}
+    environment = jinja2.Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, **strict)
     return environment.get_template("page.html.jinja")
 
 
@@ -96,34 +81,30 @@ def _anchors(entries: Sequence[Entry]) -> list[str]:
 
 
 def _ledger_row(row: JudgedClaim, anchor: str) -> dict[str, Any]:
-    claim, judgement = row.claim, row.judgement
-    texts = ("id", "statement", "source", "paper", "prediction", "tolerance")
-    return {name: getattr(claim, name) for name in texts} | {
-        "anchor": f"{anchor}-{_slug(claim.id)}",
-        "study": row.study.name,
-        "preset": row.record.preset,
-        "seeds": row.seeds,
-        "verdict": judgement.verdict,
-        "expected": judgement.expected,
-        "as_expected": judgement.as_expected,
-        "expected_reason": row.expected_reason,
-        "reason": judgement.reason,
-        "stored": bool(row.note),
-        "checks": _checks(judgement),
-    }
-
-
-def _checks(judgement: Judgement) -> list[dict[str, Any]]:
+    """The fields of the claim and of its judgement, and what only the page shows."""
+    judgement = row.judgement
     # A swept check has one verdict per cell, shown by the map.
-    return [
-        dataclasses.asdict(finding)
-        | {"measured": text}
-        | ({"verdict": "", "reason": ""} if judgement.cells else {})
-        for finding, text in zip(judgement.findings, measured_anywhere(judgement), strict=True)
-    ]
+    hidden = {"verdict": "", "reason": ""} if judgement.cells else {}
+    measured = zip(judgement.findings, measured_anywhere(judgement), strict=True)
+    checks = [vars(finding) | {"measured": text} | hidden for finding, text in measured]
+    return (
+        vars(row.claim)
+        | vars(judgement)
+        | {
+            "anchor": f"{anchor}-{_slug(row.claim.id)}",
+            "study": row.study.name,
+            "preset": row.record.preset,
+            "seeds": row.seeds,
+            "as_expected": judgement.as_expected,
+            "expected_reason": row.expected_reason,
+            "stored": bool(note_of(row.study)),
+            "checks": checks,
+            "maps": verdict_maps(judgement),
+        }
+    )
 
 
-def _section(entry: Entry, anchor: str, rows: Sequence[JudgedClaim]) -> dict[str, Any]:
+def _section(entry: Entry, anchor: str) -> dict[str, Any]:
     study, record = entry
     swept = [f"{name} ({len(values)} values)" for name, values in record.sweeps.items()]
     theories = dict.fromkeys(arm.predicted_by for arm in record.arms.values() if arm.predicted_by)
@@ -139,46 +120,33 @@ def _section(entry: Entry, anchor: str, rows: Sequence[JudgedClaim]) -> dict[str
     }
     return {
         "anchor": anchor,
-        "name": study.name,
-        "title": study.title,
+        "study": study,
         "facts": {name: fact for name, fact in facts.items() if fact},
-        "versions": dict(record.versions),
+        "versions": record.versions,
         "note": note_of(study),
         "diverged": diverged_members(record),
-        "claims": [
-            _ledger_row(row, anchor) | {"maps": verdict_maps(row.judgement)} for row in rows
-        ],
-        "divergences": study.divergences,
-        "config": _settings(record),
+        "config": [pair for pair in _settings(record.config) if pair[0] != "sweeps"],
     }
 
 
 def _figure(figure: Figure, points: int) -> dict[str, Any]:
     specification = charts.chart(figure, points)
-    specification.pop("$schema", None)
-    # Within a script element only "<" can do harm.
-    text = json.dumps(specification, separators=(",", ":"), ensure_ascii=False).replace(
-        "<", "\\u003c"
-    )
-    text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    del specification["$schema"]
+    text = json.dumps(specification, separators=(",", ":"), ensure_ascii=False)
+    for harmful in "<\u2028\u2029":  # within a script element
+        text = text.replace(harmful, f"\\u{ord(harmful):04x}")
     return {"title": figure.title, "caption": figure.caption, "specification": Markup(text)}
 
 
-def _settings(record: Record) -> list[tuple[str, str]]:
+def _settings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """The config as dotted names and values."""
-
-    def text(value: Any) -> str:
-        return tick(value) if isinstance(value, float) else str(value)
-
-    def flat(value: Any, name: str) -> list[tuple[str, str]]:
-        if isinstance(value, Mapping):
-            inner = (flat(one, f"{name}.{key}".lstrip(".")) for key, one in value.items())
-            return [pair for pairs in inner for pair in pairs]
-        if isinstance(value, list | tuple):
-            return [(name, ", ".join(map(text, value)) or "none")]
-        return [(name, text(value))]
-
-    return [pair for pair in flat(record.config, "") if pair[0] != "sweeps"]
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _settings(inner, f"{name}.{key}".lstrip("."))
+    else:
+        several = value if isinstance(value, list | tuple) else [value]
+        texts = (tick(one) if isinstance(one, float) else str(one) for one in several)
+        yield name, ", ".join(texts) if several else "none"
 
 
 def _slug(text: str) -> str:

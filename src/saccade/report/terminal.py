@@ -1,7 +1,6 @@
 """What the terminal shows: live progress while training, then tables, readable at 80 columns.
 
-Text that the terminal's encoding cannot write is replaced when it is drawn: a study must not end in
-an encoding error.
+Text that the terminal's encoding lacks is replaced: a study must not end in an encoding error.
 """
 
 import contextlib
@@ -16,9 +15,9 @@ from typing import Any
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
-from rich.progress import BarColumn, ProgressColumn, Task, TaskID
+from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from saccade.core.bound import Verdict
@@ -27,7 +26,7 @@ from saccade.core.lab import Plan
 from saccade.core.progress import Progress, duration
 from saccade.core.record import Record
 from saccade.core.study import Study
-from saccade.report.formatting import ASCII_SYMBOLS, SYMBOLS, measured, measured_anywhere, number
+from saccade.report.formatting import SYMBOLS, counted, measured, measured_anywhere, number
 from saccade.report.judged import Cell, VerdictMap, verdict_maps
 
 COLOURS: dict[Verdict, str] = {"holds": "green", "fails": "red", "undetermined": "yellow"}
@@ -36,22 +35,18 @@ PLAIN_INTERVAL = 10.0
 _ACROSS = 5
 """Columns of a map of verdicts that fit 80 characters."""
 # ruff: noqa: RUF001 (these are the symbols to replace)
-_IN_ASCII = {"≤": "<=", "≥": ">=", "×": "x", "…": "..."} | dict.fromkeys("–—−", "-")
-_IN_ASCII |= dict.fromkeys("’‘", "'")
-
-
-# -- text that every terminal can write ------------------------------------------------------------
+_IN_ASCII = {"≤": "<=", "≥": ">=", "×": "x", "…": "...", "✓": "+", "✗": "x"}
+_IN_ASCII |= dict.fromkeys("–—−", "-") | dict.fromkeys("’‘", "'")
 
 
 def encodable(text: str, encoding: str) -> str:
     """The text, with characters that the encoding lacks replaced by similar ones."""
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        text = "".join(_IN_ASCII.get(letter, letter) for letter in text)
-        return text.encode(encoding, "replace").decode(encoding)
-    except LookupError:
-        return text
+    with contextlib.suppress(LookupError):
+        try:
+            text.encode(encoding)
+        except UnicodeEncodeError:
+            text = "".join(_IN_ASCII.get(letter, letter) for letter in text)
+            return text.encode(encoding, "replace").decode(encoding)
     return text
 
 
@@ -69,76 +64,57 @@ class Words:
         return Measurement.get(console, options, Text(encodable(self.text, options.encoding)))
 
 
-@dataclasses.dataclass(frozen=True)
-class Badge:
-    """A verdict with its symbol: never shown by colour alone."""
-
-    verdict: Verdict
-    behind: str | None = None
-    """Text after the symbol, in place of the verdict."""
-
-    def _text(self, options: ConsoleOptions) -> Text:
-        symbols = ASCII_SYMBOLS if options.ascii_only else SYMBOLS
-        behind = self.verdict if self.behind is None else self.behind
-        return Text(
-            encodable(f"{symbols[self.verdict]} {behind}", options.encoding),
-            style=COLOURS[self.verdict],
-        )
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self._text(options)
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement.get(console, options, self._text(options))
+def badge(verdict: Verdict, behind: str | None = None) -> Words:
+    """A verdict, or another text, behind its symbol: never shown by colour alone."""
+    return Words(f"{SYMBOLS[verdict]} {verdict if behind is None else behind}", COLOURS[verdict])
 
 
 def print_to_terminal(*renderables: RenderableType) -> None:
-    """Print to stdout."""
     console = Console()
     for renderable in renderables:
         console.print(renderable)
 
 
-# -- tables ----------------------------------------------------------------------------------------
+def _table(*columns: Column | str, title: str | None = None) -> Table:
+    look: Any = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD}
+    return Table(*columns, title=title, pad_edge=False, **look)
 
 
-def _table(title: str = "") -> Table:
-    return Table(
-        title=title or None,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
+def _first(header: str) -> Column:
+    return Column(header, no_wrap=True, style="bold")
 
 
 def _statement(text: str) -> Words:
     return Words(textwrap.shorten(text, 100, placeholder=" ..."))
 
 
+def _verdict(verdict: Verdict, expected: Verdict) -> list[RenderableType]:
+    unexpected = [] if verdict == expected else [Words(f"expected:\n{expected}", "bold")]
+    return [badge(verdict), *unexpected]
+
+
 def verdict_table(study: Study[Any], record: Record, judgements: Sequence[Judgement]) -> Table:
     """One row per claim, with its checks, and with the reason unless it simply holds."""
     seconds = duration(record.seconds)
-    table = _table(f"{study.name}, preset {record.preset}: {record.seeds} seeds, {seconds}")
-    table.add_column("claim", no_wrap=True, style="bold")
-    table.add_column("statement", ratio=1, min_width=16, max_width=60)
-    table.add_column("measured [95 % interval], bound", ratio=1, min_width=24, max_width=60)
-    table.add_column("verdict", no_wrap=True, min_width=14)
+    table = _table(
+        _first("claim"),
+        Column("statement", ratio=1, min_width=16, max_width=60),
+        Column("measured [95 % interval], bound", ratio=1, min_width=24, max_width=60),
+        Column("verdict", no_wrap=True, min_width=14),
+        title=f"{study.name}, preset {record.preset}: {record.seeds} seeds, {seconds}",
+    )
     for claim, judgement in zip(study.claims, judgements, strict=True):
         statement = [_statement(claim.statement)]
         if judgement.reason and (judgement.verdict != "holds" or judgement.cells):
             statement.append(Words(judgement.reason, "dim"))
         if claim.expected_reason(judgement) and judgement.as_expected:
             statement.append(Words(f"as expected: {claim.expected_reason(judgement)}", "dim"))
-        verdict: list[RenderableType] = [Badge(judgement.verdict)]
-        if not judgement.as_expected:
-            verdict.append(Words(f"expected:\n{judgement.expected}", "bold"))
-        checks: list[RenderableType] = []
+        checks: list[Words] = []
         for finding, text in zip(judgement.findings, measured_anywhere(judgement), strict=True):
             checks += [Words(finding.quantity, "dim"), Words(text), Words(f"  {finding.bound}")]
-        shown = Group(*checks) if checks else Words("n/a")
-        table.add_row(claim.id, Group(*statement), shown, Group(*verdict))
-        table.add_section()
+        verdict = Group(*_verdict(judgement.verdict, judgement.expected))
+        shown = Group(*checks or [Words("n/a")])
+        table.add_row(claim.id, Group(*statement), shown, verdict, end_section=True)
     return table
 
 
@@ -155,45 +131,36 @@ def sweep_tables(judgements: Sequence[Judgement]) -> list[RenderableType]:
 
 
 def _map_down(one: VerdictMap) -> Table:
-    table = _table()
-    table.add_column(Words(one.row_name), justify="right")
-    table.add_column("verdict", no_wrap=True)
-    for finding in one.findings:
-        table.add_column(Words(f"{finding.quantity} ({finding.bound})"))
+    quantities = (Column(Words(f"{check.quantity} ({check.bound})")) for check in one.findings)
+    first = Column(Words(one.row_name), justify="right")
+    table = _table(first, Column("verdict", no_wrap=True), *quantities)
     for value, (cell,) in one.rows:
-        values = (Words(measured(finding)) for finding in cell.findings)
-        table.add_row(value, Badge(cell.verdict), *values)
+        table.add_row(value, badge(cell.verdict), *(Words(measured(one)) for one in cell.findings))
     return table
 
 
 def _map_across(one: VerdictMap, start: int) -> Table:
     """The columns of a map that fit, from one on."""
-    table = _table()
-    table.add_column("", justify="right")
-    for value in one.columns[start : start + _ACROSS]:
-        table.add_column(value, no_wrap=True)
+    shown = slice(start, start + _ACROSS)
+    columns = (Column(value, no_wrap=True) for value in one.columns[shown])
+    table = _table(Column(justify="right"), *columns)
     for value, cells in one.rows:
-        table.add_row(value, *(_cell(cell) for cell in cells[start : start + _ACROSS]))
+        table.add_row(value, *map(_cell, cells[shown]))
     return table
 
 
 def _cell(cell: Cell) -> RenderableType:
     first, *rest = cell.numbers or [""]
-    return Group(Badge(cell.verdict, first), *(Words(f"  {text}") for text in rest))
+    return Group(badge(cell.verdict, first), *(Words(f"  {text}") for text in rest))
 
 
 def ledger_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """One line per claim, from `ledger_rows`: the verdicts of many studies at a glance."""
-    table = _table()
-    table.add_column("claim", no_wrap=True, style="bold")
-    table.add_column("study")
-    table.add_column("statement", ratio=1, min_width=20)
-    table.add_column("verdict", no_wrap=True, min_width=14)
+    last = Column("verdict", no_wrap=True, min_width=14)
+    table = _table(_first("claim"), "study", Column("statement", ratio=1, min_width=20), last)
     for row in rows:
-        verdict: list[RenderableType] = [Badge(row["verdict"])]
-        if row["verdict"] != row["expected"]:
-            verdict.append(Words(f"expected:\n{row['expected']}", "bold"))
-        elif row["expected"] != "holds":
+        verdict = _verdict(row["verdict"], row["expected"])
+        if row["verdict"] == row["expected"] != "holds":
             verdict.append(Words("as expected", "dim"))
         study = Words(f"{row['study']}\n{row['preset']}")
         table.add_row(row["claim"], study, _statement(row["statement"]), Group(*verdict))
@@ -202,39 +169,30 @@ def ledger_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def study_list(studies: Iterable[Study[Any]]) -> Table:
     """All studies with their presets and claims."""
-    table = _table()
-    table.add_column("study", no_wrap=True, style="bold")
-    table.add_column("what it shows", ratio=1)
-    table.add_column("presets", min_width=7)
-    table.add_column("claims", max_width=20)
+    lists = (Column("presets", min_width=7), Column("claims", max_width=20))
+    table = _table(_first("study"), Column("what it shows", ratio=1), *lists)
     for study in studies:
-        table.add_row(
-            study.name,
-            Group(Words(study.title), Words(study.paper, "dim")),
-            Words("\n".join(study.presets)),
-            Words(", ".join(claim.id for claim in study.claims)),
-        )
-        table.add_section()
+        shown = Group(Words(study.title), Words(study.paper, "dim"))
+        presets, claims = "\n".join(study.presets), ", ".join(claim.id for claim in study.claims)
+        table.add_row(study.name, shown, Words(presets), Words(claims), end_section=True)
     return table
 
 
 def plan_table(plans: Sequence[Plan]) -> Table:
     """What a dry run found: one row per training, and the sums."""
-    table = _table()
-    table.add_column("training", style="bold", overflow="fold")
-    for name in ("members", "steps", "recorded", "memory", "time"):
-        table.add_column(name, justify="right", no_wrap=True)
+    names = ("members", "steps", "recorded", "memory", "time")
+    numbers = (Column(name, justify="right", no_wrap=True) for name in names)
+    table = _table(Column("training", style="bold", overflow="fold"), *numbers)
     for plan in plans:
         known = "" if plan.seconds is None else f"about {duration(plan.seconds)}"
         seconds = "in the cache" if plan.cached else known
-        counts = (str(count) for count in (plan.members, plan.steps, plan.recorded))
+        counts = map(str, (plan.members, plan.steps, plan.recorded))
         table.add_row(Words(plan.name), *counts, _memory(plan.memory_bytes), seconds)
     table.add_section()
+    members, memory = sum(plan.members for plan in plans), [plan.memory_bytes for plan in plans]
     seconds = sum(plan.seconds or 0.0 for plan in plans if not plan.cached)
-    sums = (str(sum(plan.members for plan in plans)), "", "")
-    most = max((plan.memory_bytes for plan in plans), default=0)
-    title = f"{len(plans)} training{'' if len(plans) == 1 else 's'}"
-    table.add_row(title, *sums, f"at most {_memory(most)}", f"about {duration(seconds)}")
+    sums = (str(members), "", "", f"at most {_memory(max(memory, default=0))}")
+    table.add_row(counted(len(plans), "training"), *sums, f"about {duration(seconds)}")
     return table
 
 
@@ -246,7 +204,9 @@ def _memory(size: float) -> str:
     return f"{number(size)} TB"
 
 
-# -- progress --------------------------------------------------------------------------------------
+_SHOWN = {"name": "bold", "steps": "", "loss": "", "members": "", "ending": ""}
+"""Texts of the line of a training, and their styles."""
+_FOLDED = Column(overflow="fold")
 
 
 class ProgressDisplay:
@@ -267,14 +227,13 @@ class ProgressDisplay:
 
     def __enter__(self) -> "ProgressDisplay":
         if self._console.is_terminal and not self._console.is_dumb_terminal:
-            columns = map(_Column, ("steps", "loss", "members", "ending"))
-            self._bars = Bars(
-                *(_Column("name"), BarColumn(bar_width=10), *columns),
-                console=self._console,
-                refresh_per_second=4,
-                transient=True,
-                redirect_stdout=sys.stdout.isatty(),
+            name, *others = (
+                TextColumn(f"{{task.fields[{field}]}}", style, markup=False, table_column=_FOLDED)
+                for field, style in _SHOWN.items()
             )
+            how: Any = {"refresh_per_second": 4, "redirect_stdout": sys.stdout.isatty()}
+            columns = (name, BarColumn(bar_width=10), *others)
+            self._bars = Bars(*columns, console=self._console, transient=True, **how)
             self._bars.start()
         return self
 
@@ -294,8 +253,7 @@ class ProgressDisplay:
 
     def summary(self) -> str:
         """How many trainings finished, and how many of them came from the cache."""
-        trainings = f"{self._finished} training{'' if self._finished == 1 else 's'}"
-        return f"{trainings}, {self._from_cache} from the cache"
+        return f"{counted(self._finished, 'training')}, {self._from_cache} from the cache"
 
     def __call__(self, progress: Progress) -> None:
         if progress.finished and progress.steps:
@@ -313,21 +271,19 @@ class ProgressDisplay:
             if task is not None:
                 bars.remove_task(task)
             return
-        members = f"{progress.members} member{'' if progress.members == 1 else 's'}"
-        fields = {
+        diverged = f"{progress.diverged}/{progress.members} diverged"
+        texts = {
             "name": progress.name,
             "steps": f"{progress.step}/{progress.steps}",
             "loss": f"loss {number(progress.loss)}" if math.isfinite(progress.loss) else "",
-            "members": (
-                f"{progress.diverged}/{progress.members} diverged" if progress.diverged else members
-            ),
+            "members": diverged if progress.diverged else counted(progress.members, "member"),
             "ending": progress.ending,
         }
-        fields = {key: encodable(text, self._console.encoding) for key, text in fields.items()}
-        total = max(progress.steps, 1)
+        encoding = self._console.encoding
+        fields: Any = {key: encodable(text, encoding) for key, text in texts.items()}
         if task is None:
-            task = bars.add_task("", total=total, fields=fields)
-        bars.update(task, completed=progress.step, total=total, fields=fields)
+            task = bars.add_task("", **fields)
+        bars.update(task, completed=progress.step, total=max(progress.steps, 1), **fields)
         self._tasks[progress.name] = task
 
     def _print(self, progress: Progress, now: float) -> None:
@@ -341,15 +297,3 @@ class ProgressDisplay:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         if progress.finished:
             del self._last_line[name], self._notes[name]
-
-
-class _Column(ProgressColumn):
-    """One text of the progress line."""
-
-    def __init__(self, field: str):
-        super().__init__()
-        self._field = field
-
-    def render(self, task: Task) -> Text:
-        style = "bold" if self._field == "name" else ""
-        return Text(task.fields["fields"][self._field], style=style, overflow="fold")

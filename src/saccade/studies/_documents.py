@@ -1,21 +1,26 @@
 """Settings, measures and pictures that the studies of Li, Li & Risteski (2023) share."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from saccade.core.claim import Measure
 from saccade.core.errors import ConfigError
 from saccade.core.figure import HeatMap
 from saccade.core.interfaces import AbstractTheory
 from saccade.core.lab import Training
 from saccade.core.record import Arm
 from saccade.core.sweep import Swept
+from saccade.core.trajectory import only
 from saccade.tasks.long_documents import LongDocumentQueries, LongDocuments
 from saccade.tasks.topic_documents import Masking, TopicDocuments
 
+Arms = Mapping[str, Arm]
+
+PAPER = "Li, Li & Risteski 2023"
 SHOWN_TOPICS = 4
 """Topics on a picture of a table of ids."""
 
@@ -34,7 +39,7 @@ class DocumentSettings:
     """How words are masked."""
 
     def __post_init__(self):
-        TopicDocuments(self.topics, self.words_per_topic, self.topics_per_document)  # checks sizes
+        TopicDocuments(*self.sizes)  # checks sizes
         if self.topics_per_document == self.topics:
             raise ConfigError(
                 f"topics_per_document: got {self.topics_per_document}, allowed: fewer than the"
@@ -48,11 +53,14 @@ class DocumentSettings:
                 " allowed: some words that are shown unchanged"
             )
 
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        return self.topics, self.words_per_topic, self.topics_per_document
+
     def finite(self, shortest: int, longest: int, **settings: Any) -> TopicDocuments:
         """Documents of finite length."""
-        sizes = (self.topics, self.words_per_topic, self.topics_per_document)
-        lengths = {"shortest": shortest, "longest": longest}
-        return TopicDocuments(*sizes, masking=self.masking, **lengths, **settings)
+        settings |= {"shortest": shortest, "longest": longest, "masking": self.masking}
+        return TopicDocuments(*self.sizes, **settings)
 
     def long(self) -> LongDocuments:
         """Infinitely long documents, for uniform attention."""
@@ -61,19 +69,10 @@ class DocumentSettings:
 
     def queries(self) -> LongDocumentQueries:
         """Infinitely long documents, for attention that depends on the query."""
-        sizes = (self.topics, self.words_per_topic, self.topics_per_document)
-        return LongDocumentQueries(*map(float, sizes), masking=self.masking)
+        return LongDocumentQueries(*map(float, self.sizes), masking=self.masking)
 
 
-def only(arms: Mapping[str, Arm]) -> Arm:
-    """The arm of a check that names a single one."""
-    (arm,) = arms.values()
-    return arm
-
-
-def end_of(
-    variable: str, largest_over: Sequence[str] = (), **where: Any
-) -> Callable[[Mapping[str, Arm], Any], xr.DataArray]:
+def end_of(variable: str, largest_over: Sequence[str] = (), **where: Any) -> Measure:
     """Measures a variable of the only arm at the last step, at some coordinates."""
     return lambda arms, config: only(arms).end[variable].sel(where).max(largest_over)
 
@@ -94,6 +93,5 @@ def first_seed(arm: Arm) -> Arm:
 def corner(documents: DocumentSettings, table: xr.DataArray, label: str) -> HeatMap:
     """The first seed's table of ids at the end: the hidden id and the words of the first topics."""
     shown = 1 + min(SHOWN_TOPICS, documents.topics) * documents.words_per_topic
-    ids = np.arange(shown)
     cells = table.isel(seed=0, step=-1).values[:shown, :shown]
-    return HeatMap(label, ids, ids, cells.astype(float))
+    return HeatMap(label, np.arange(shown), np.arange(shown), cells.astype(float))

@@ -1,15 +1,19 @@
 """Settings that the two studies of Song, Han, Zhang, Ding & Hong (2024) share."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import xarray as xr
 
 from saccade.core.record import Arm
-from saccade.core.study import Divergence
 from saccade.core.sweep import require_count
 from saccade.core.trajectory import fall
 from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.models.kernels import KernelName
+
+Arms = Mapping[str, Arm]
+PAPER = "Song, Han, Zhang, Ding & Hong 2024"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,24 +41,11 @@ class AbstractKernelConfig:
         """Nn: vectors in total."""
         return self.sequences * self.positions
 
-    def model(
-        self, kernel: KernelName, heads: int, trained: tuple[str, ...]
-    ) -> AttentionRegressionConfig:
-        return AttentionRegressionConfig(
-            kernel,
-            heads,
-            self.head_dimension,
-            trained,
-            value_scale=self.value_scale,
-            output_scale=self.output_scale,
-        )
+    def model(self, kernel: KernelName, heads: int, *trained: str) -> AttentionRegressionConfig:
+        scales: Any = {"value_scale": self.value_scale, "output_scale": self.output_scale}
+        return AttentionRegressionConfig(kernel, heads, self.head_dimension, trained, **scales)
 
 
 def last_over_first(arm: Arm) -> xr.DataArray:
     """Last loss / first loss."""
     return fall(arm.trajectory["loss"])
-
-
-def no_code(setting: str, paper: str, ours: str, effect: str) -> Divergence:
-    """A divergence from the poster; the authors released no code."""
-    return Divergence(setting, paper, "none released", ours, effect)

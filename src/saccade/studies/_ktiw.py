@@ -9,13 +9,14 @@ from typing import Any
 import xarray as xr
 
 from saccade.core.batches import Fresh
-from saccade.core.figure import Line, over_seeds
+from saccade.core.figure import Line
 from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam
 from saccade.core.record import Arm
 from saccade.core.schedule import Every, Recording
 from saccade.core.sweep import require_count, require_positive, require_single
+from saccade.probes.translation import AttentionPlaces, LexicalKnowledge, TokenAccuracy
 from saccade.tasks.copying import Copying
 
 Arms = Mapping[str, Arm]
@@ -25,6 +26,7 @@ FULL_SIZE = (
     "sequences of 40 words (preset paper); shorter ones are also learned in other ways",
 )
 
+WORDS_AND_ATTENTION = (TokenAccuracy(), AttentionPlaces(), LexicalKnowledge())
 QUICK: dict[str, Any] = {"length": 8, "hidden": 32, "batch_size": 32, "rate": 0.005}
 """Settings of the presets `quick`."""
 
@@ -82,11 +84,6 @@ class AbstractCopyingConfig(AbstractTrainingConfig):
 
     def recording(self, *probes: AbstractProbe) -> Recording:
         return Recording(probes, Every(self.interval))
-
-
-def curve(label: str, values: xr.DataArray) -> Line:
-    """The mean over seeds along the steps, with the range."""
-    return over_seeds(label, values["step"], values)
 
 
 def runs(label: str, values: xr.DataArray) -> list[Line]:

@@ -1,27 +1,33 @@
-"""What the studies of Lu, Mao & Nayak (2021) share: settings, measures and panels."""
+"""What the studies of Lu, Mao & Nayak (2021) share: settings, measures and marks of figures."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from saccade.core.figure import Histogram, Line, Panel
+from saccade.core.figure import Histogram, Line
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import GradientDescent
 from saccade.core.record import Arm
 from saccade.core.schedule import Recording
 from saccade.core.sweep import require_count
+from saccade.core.trajectory import only
 from saccade.models.attention_classifier import AttentionClassifierConfig, Head
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.score_and_norm import norm_of_score
 
 Arms = Mapping[str, Arm]
 
+PAPER = "Lu, Mao & Nayak 2021"
 HEADS: tuple[Head, ...] = ("FC", "TC", "TL")
 """Classifiers: fixed linear, trained linear, two trained layers."""
 SCORE_FLOOR = 0.05
 """Gaps are relative, so they are measured only where a score exceeds this."""
+CODE_TASK = TopicSentences(train_size=3999, test_size=950)
+"""The sentences of the authors' code."""
+CHANGES = {"score": "change of the score", "norm": "displacement of the embedding"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,32 +49,21 @@ class AbstractConfig:
         require_count(self, "seeds", "steps")
 
     def train(
-        self,
-        lab: Lab,
-        model: AttentionClassifierConfig,
-        record: Recording,
-        name: str,
-        steps: int | None = None,
-        seeds: int | None = None,
+        self, lab: Lab, model: AttentionClassifierConfig, record: Recording, name: str, **more: Any
     ) -> Training:
-        """A training with these settings; steps and seeds may differ."""
-        steps, seeds, optimiser = (
-            steps or self.steps,
-            seeds or self.seeds,
-            GradientDescent(self.rate),
-        )
-        return lab.train(self.task, model, optimiser, steps, record, seeds=seeds, name=name)
-
-
-def single(arms: Arms) -> Arm:
-    """The arm of a check that names one."""
-    (arm,) = arms.values()
-    return arm
+        """A training with these settings; `more` may replace steps and seeds."""
+        more = {"steps": self.steps, "seeds": self.seeds, "name": name} | more
+        return lab.train(self.task, model, GradientDescent(self.rate), record=record, **more)
 
 
 def over_words(values: xr.DataArray) -> xr.DataArray:
     """The mean over topic words, of a variable that has them."""
     return values.mean("word") if "word" in values.dims else values
+
+
+def last(name: str, arms: Arms, config: Any) -> xr.DataArray:
+    """Measures a variable of a single arm at its last epoch, mean over words."""
+    return over_words(only(arms).end[name])
 
 
 def above_floor(arm: Arm, values: xr.DataArray) -> xr.DataArray:
@@ -82,30 +77,24 @@ def relative_gap(arm: Arm) -> xr.DataArray:
 
 
 def histograms(
-    title: str, labels: tuple[str, str], edges: Sequence[float], shares: Mapping[str, xr.DataArray]
-) -> Panel:
+    edges: tuple[float, ...], shares: Mapping[str, xr.DataArray]
+) -> tuple[Histogram, ...]:
     """Final shares per bin: mean over seeds, with the range."""
-    marks = []
-    for name, share in shares.items():
-        end = share.isel(step=-1)
-        rows = (end.mean("seed"), end.min("seed"), end.max("seed"))
-        marks.append(Histogram(name, np.asarray(edges), *(row.values for row in rows)))
-    return Panel(title, *labels, tuple(marks))
+    ends = {name: share.isel(step=-1) for name, share in shares.items()}
+    rows = {
+        name: (end.mean("seed"), end.min("seed"), end.max("seed")) for name, end in ends.items()
+    }
+    bins = np.asarray(edges)
+    return tuple(Histogram(name, bins, *(row.values for row in of)) for name, of in rows.items())
 
 
 def curves(
-    title: str,
-    labels: tuple[str, str],
-    score: xr.DataArray,
-    norm: xr.DataArray,
-    filler_size: int,
-    name: str = "corollary 1",
-) -> Panel:
+    score: xr.DataArray, norm: xr.DataArray, fillers: int, name: str = "corollary 1"
+) -> tuple[Line, ...]:
     """Norm against score during training, one line per seed, and corollary 1."""
     lines = [
         Line(f"seed {seed}", score.sel(seed=seed).values, norm.sel(seed=seed).values)
         for seed in score["seed"].values
     ]
     scores = np.linspace(0, float(score.max()), 100)
-    theory = Line(name, scores, norm_of_score(scores, filler_size), role="theory")
-    return Panel(title, *labels, (*lines, theory))
+    return *lines, Line(name, scores, norm_of_score(scores, fillers), role="theory")

@@ -7,36 +7,35 @@ the values trained. Below HD = Nn, training of the values ends at a floor that i
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 
 import numpy as np
 import xarray as xr
 
 from saccade.core.bound import Above, AbstractBound, AtMost, Below
 from saccade.core.claim import Check, Claim, PremiseNotMetError
-from saccade.core.figure import Figure, HeatMap, Line, Panel, over_seeds
+from saccade.core.figure import Figure, HeatMap, Line, Panel, curve
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.record import Arm
 from saccade.core.schedule import Logarithmic, Recording
 from saccade.core.statistics import EverySeed
-from saccade.core.study import Study
+from saccade.core.study import Study, divergences
 from saccade.core.sweep import Swept, require, require_count, require_positive, with_sweep
 from saccade.core.trajectory import at_place, at_start
 from saccade.models.attention_regression import PARTS, value_curvature
 from saccade.models.kernels import KERNEL_TITLES
 from saccade.probes.feature_matrix import FeatureMatrix
-from saccade.studies._kernels import AbstractKernelConfig, last_over_first, no_code
+from saccade.studies._kernels import PAPER, AbstractKernelConfig, Arms, last_over_first
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.theory.linear_rate import LinearRate, ProjectionFloor
 
 TRAINED = {"values": ("values",), "all": PARTS}
 TITLES = {"values": "only values trained", "all": "all parts trained"}
 ROUNDING = 1e-24
-"""A loss below this share of the first is rounding (1e-12 of the targets), while the bound keeps
-falling.
-"""
+"""A loss below this share of the first is rounding (1e-12 of the targets); the bound falls on."""
 DIMENSIONS = (4.0, 8.0, 12.0, 16.0, 32.0)
 """Dimensions of the vectors; with two heads, HD = Nn = 24 lies in the middle."""
 
@@ -52,13 +51,9 @@ class Config(AbstractKernelConfig):
     heads: tuple[int, ...] = (1, 2, 4)
     """Numbers of heads (H)."""
     step_share: float = 0.5
-    """Step size, as a share of the largest that theorem 1 allows,
-    1 / (max ||W_h^O||^2 ||B_0||^2).
-    """
+    """Step size / the largest that theorem 1 allows, 1 / (max ||W_h^O||^2 ||B_0||^2)."""
     value_steps: int = 400000
-    """Steps with only the values trained. Convergence to the floor is slow because the smallest
-    singular value of B is small.
-    """
+    """Steps with only the values trained; B's small singular values make convergence slow."""
     steps: int = 20000
     """Steps with all parts trained."""
 
@@ -70,27 +65,22 @@ class Config(AbstractKernelConfig):
         require_positive(self, "step_share")
 
 
-def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
+def experiment(config: Config, lab: Lab) -> Arms:
     largest = max(DIMENSIONS)
     task = RandomSequences(config.sequences, 1, config.positions, int(largest), largest)
     task = with_sweep(task, "dimension", DIMENSIONS, "D")
     optimiser = GradientDescent(config.step_share, curvature=value_curvature)
     record = Recording((FeatureMatrix(),), Logarithmic(50))
     arms = {}
-    for heads in config.heads:
-        for kernel in KERNEL_TITLES:
-            for which, trained in TRAINED.items():
-                model = config.model(kernel, heads, trained)
-                steps = config.value_steps if which == "values" else config.steps
-                name = f"kernels_convergence {kernel}, {which}, {heads} heads"
-                training = lab.train(
-                    task, model, optimiser, steps, record, seeds=config.seeds, name=name
-                )
-                bound = LinearRate().predict(task, model, training.trajectory)
-                floor = ProjectionFloor().predict(task, model, training.trajectory)
-                arms[arm_name(kernel, which, heads)] = Arm.of(
-                    training, bound.assign(floor=at_start(floor["loss"])), LinearRate.source
-                )
+    for heads, kernel, which in product(config.heads, KERNEL_TITLES, TRAINED):
+        model = config.model(kernel, heads, *TRAINED[which])
+        steps = config.value_steps if which == "values" else config.steps
+        name = f"kernels_convergence {kernel}, {which}, {heads} heads"
+        training = lab.train(task, model, optimiser, steps, record, seeds=config.seeds, name=name)
+        given = (task, model, training.trajectory)
+        floor = at_start(ProjectionFloor().predict(*given)["loss"])
+        predicted = LinearRate().predict(*given).assign(floor=floor)
+        arms[arm_name(kernel, which, heads)] = Arm.of(training, predicted, LinearRate.source)
     return arms
 
 
@@ -100,13 +90,11 @@ def arm_name(kernel: str, which: str, heads: int) -> str:
 
 # -- measures --------------------------------------------------------------------------------------
 
-ArmMeasure = Callable[[Arm], xr.DataArray]
+Measured = Callable[[Arm], xr.DataArray]
 ENOUGH, FEW = "HD >= Nn", "HD < Nn"
 
 
-def _check(
-    quantity: str, which: str, sizes: str, measure: ArmMeasure, bound: AbstractBound
-) -> Check:
+def _check(quantity: str, which: str, sizes: str, measure: Measured, bound: AbstractBound) -> Check:
     """The worst of a measure over kernels, heads and the dimensions that are enough, or too few."""
     arms = tuple(f"{kernel}_{which}_*" for kernel in KERNEL_TITLES)
     worst = "min" if isinstance(bound, Above) else "max"
@@ -115,23 +103,20 @@ def _check(
 
 
 def _over_sizes(
-    which: str, sizes: str, measure: ArmMeasure, worst: str, arms: Mapping[str, Arm], config: Config
+    which: str, sizes: str, measure: Measured, worst: str, arms: Arms, config: Config
 ) -> xr.DataArray:
-    if not isinstance(config.step_share, Swept) and config.step_share > 1:
-        raise PremiseNotMetError(
-            f"a step of {config.step_share:g} times the largest that the theory allows"
-        )
-    found: list[xr.DataArray] = []
-    for heads in config.heads:
-        fits = {size: ENOUGH if size * heads >= config.rows else FEW for size in DIMENSIONS}
-        chosen = [size for size in DIMENSIONS if fits[size] == sizes]
-        for kernel in KERNEL_TITLES if chosen else ():
-            values = measure(arms[arm_name(kernel, which, heads)]).sel(D=chosen)
-            found.append(getattr(values, worst)("D", skipna=False))
-    if not found:
+    share = config.step_share
+    if not isinstance(share, Swept) and share > 1:
+        raise PremiseNotMetError(f"a step of {share:g} times the largest that the theory allows")
+    found = []
+    for kernel, heads in product(KERNEL_TITLES, config.heads):
+        values = measure(arms[arm_name(kernel, which, heads)])
+        enough = values["D"].values * heads >= config.rows
+        found.append(values.isel(D=enough if sizes == ENOUGH else ~enough))
+    values = xr.concat(found, "D", coords="minimal", compat="override")
+    if not values.sizes["D"]:
         raise PremiseNotMetError(f"no size with {sizes} was run")
-    values = xr.concat(found, "arm", coords="minimal", compat="override")
-    values = getattr(values, worst)("arm", skipna=False)
+    values = getattr(values, worst)("D", skipna=False)
     return values.where(values["step_share"] <= 1) if "step_share" in values.dims else values
 
 
@@ -156,35 +141,31 @@ def _floor_over_first(arm: Arm) -> xr.DataArray:
     return arm.prediction["floor"] / at_start(arm.trajectory["loss"])
 
 
+_claim = partial(Claim, statistic=EverySeed(5))
 CLAIMS = (
-    Claim(
+    _claim(
         "D-1",
         "If only the values are trained and HD >= Nn, the loss stays below (1 - eta beta)^t f_0 at"
         " every step, for both kernels",
         "Song 2024, theorem 1 (proved here for values only)",
         _check("largest loss / bound", "values", ENOUGH, _over_bound, AtMost(1.0)),
-        tolerance=(
-            "strict, except for rounding: losses below 1e-24 of the first do not count, nor does"
-            " step 0, where loss and bound are equal"
-        ),
+        "strict, except for rounding: losses below 1e-24 of the first do not count, nor step 0,"
+        " where loss and bound are equal",
         paper="<= 1",
         prediction="<= 1",
-        statistic=EverySeed(5),
     ),
-    Claim(
+    _claim(
         "D-2",
-        "If only the values are trained and HD < Nn, the loss ends at the projection floor, which"
-        " is positive",
+        "If only values are trained and HD < Nn, the loss ends at the positive projection floor",
         "derived; the case that theorem 1 excludes",
         (
             _check("largest |last loss / floor - 1|", "values", FEW, _from_floor, AtMost(1e-3)),
             _check("smallest floor / first loss", "values", FEW, _floor_over_first, Above(0.0)),
         ),
-        tolerance="1e-3 relative, as specified",
+        "1e-3 relative, as specified",
         prediction="0",
-        statistic=EverySeed(5),
     ),
-    Claim(
+    _claim(
         "D-3",
         "If all parts are trained and HD >= Nn, the bound holds at every step and the loss"
         " converges to 0, for both kernels",
@@ -193,45 +174,45 @@ CLAIMS = (
             _check("largest loss / bound", "all", ENOUGH, _over_bound, AtMost(1.0)),
             _check("largest last loss / first loss", "all", ENOUGH, last_over_first, Below(1e-6)),
         ),
-        tolerance="strict; 1e-6, as specified",
+        "strict; 1e-6, as specified",
         paper="global optimum",
         prediction="<= 1, and 0",
-        statistic=EverySeed(5),
     ),
-    Claim(
+    _claim(
         "D-4",
         "If all parts are trained and HD < Nn, there is no guarantee, but the loss goes below the"
         " floor: HD >= Nn is not necessary",
         "beyond Song 2024, theorem 1",
         _check("largest last loss / floor of the start", "all", FEW, _over_floor, Below(1.0)),
-        tolerance="an order: attention that moves changes the loss that the values can reach",
-        statistic=EverySeed(5),
+        "an order: attention that moves changes the loss that the values can reach",
     ),
 )
 
 
 # -- figures ---------------------------------------------------------------------------------------
 
+PANELS = [
+    (kernel, which, f"{name}, {title}")
+    for which, title in TITLES.items()
+    for kernel, name in KERNEL_TITLES.items()
+]
 
-def figures(arms: Mapping[str, Arm], config: Config) -> Sequence[Figure]:
+
+def figures(arms: Arms, config: Config) -> Sequence[Figure]:
     return _bounds(arms, config), _grid(arms, config)
 
 
-def _bounds(arms: Mapping[str, Arm], config: Config) -> Figure:
+def _bounds(arms: Arms, config: Config) -> Figure:
     panels = []
     heads = 2 if 2 in config.heads else config.heads[0]
     size = DIMENSIONS[2]
-    for which, title in TITLES.items():
-        for kernel, name in KERNEL_TITLES.items():
-            arm = arms[arm_name(kernel, which, heads)]
-            loss, bound = arm.trajectory["loss"].sel(D=size), arm.prediction["loss"].sel(D=size)
-            label = "bound (1 - eta beta)^t f_0, geometric mean"
-            typical = _geometric_mean(bound).values
-            lines = (
-                over_seeds("measured loss", loss["step"], loss),
-                Line(label, bound["step"].values, typical, role="theory"),
-            )
-            panels.append(Panel(f"{name}, {title}", "step", "loss", lines, "log", "log"))
+    label = "bound (1 - eta beta)^t f_0, geometric mean"
+    for kernel, which, title in PANELS:
+        arm = arms[arm_name(kernel, which, heads)]
+        loss, bound = arm.trajectory["loss"].sel(D=size), arm.prediction["loss"].sel(D=size)
+        theory = Line(label, bound["step"].values, _geometric_mean(bound), role="theory")
+        lines = (curve("measured loss", loss), theory)
+        panels.append(Panel(title, "step", "loss", lines, "log", "log"))
     caption = (
         f"Loss along training for D = {size:g} and {heads} heads, where HD = Nn just holds: mean"
         " over seeds with the range, and theorem 1's bound. The bound holds but is far from tight:"
@@ -241,19 +222,18 @@ def _bounds(arms: Mapping[str, Arm], config: Config) -> Figure:
     return Figure("kernels_convergence_bounds", title, caption, tuple(panels))
 
 
-def _geometric_mean(values: xr.DataArray) -> xr.DataArray:
-    return xr.ufuncs.exp(xr.ufuncs.log(values).mean("seed"))
+def _geometric_mean(values: xr.DataArray) -> np.ndarray:
+    return xr.ufuncs.exp(xr.ufuncs.log(values).mean("seed")).values
 
 
-def _grid(arms: Mapping[str, Arm], config: Config) -> Figure:
+def _grid(arms: Arms, config: Config) -> Figure:
     sizes, heads = np.asarray(DIMENSIONS), np.asarray(config.heads)
     panels = []
-    for which, title in TITLES.items():
-        for kernel, name in KERNEL_TITLES.items():
-            chosen = [arms[arm_name(kernel, which, number)] for number in config.heads]
-            rows = np.asarray([_geometric_mean(last_over_first(arm)).values for arm in chosen])
-            cells = HeatMap("last loss / first", sizes, heads, rows, "log")
-            panels.append(Panel(f"{name}, {title}", "D", "heads", (cells,)))
+    for kernel, which, title in PANELS:
+        chosen = [arms[arm_name(kernel, which, number)] for number in config.heads]
+        rows = np.asarray([_geometric_mean(last_over_first(arm)) for arm in chosen])
+        cells = HeatMap("last loss / first", sizes, heads, rows, "log")
+        panels.append(Panel(title, "D", "heads", (cells,)))
     caption = (
         "Last loss over first, geometric mean over seeds, for every size. Theorem 1 covers H x D >="
         f" {config.rows}. Below that, training of the values alone ends at the projection floor;"
@@ -262,35 +242,22 @@ def _grid(arms: Mapping[str, Arm], config: Config) -> Figure:
     return Figure("kernels_convergence_grid", "Loss after training", caption, tuple(panels))
 
 
-DIVERGENCES = (
-    no_code(
-        "factor and sum of the loss",
-        "unreadable in the poster",
-        "1/2 of the sum over sequences and vectors",
-        "scales beta and the step together",
-    ),
-    no_code(
-        "output width", "unreadable", "1 per vector", "the formulas hold for any width up to d"
-    ),
-    no_code(
-        "initialisation",
-        "'there exists an initialization'",
-        "X ~ N(0, 4/D), W^Q, W^K ~ N(0, 1/D), W^V ~ 0.1 N(0, 1/D), W^O ~ 4 N(0, 1/d)",
-        "D-3 shows that it is good enough",
-    ),
-    no_code(
-        "step size",
-        "'there exists a stepsize'",
-        "half of 1/(max ||W_h^O||^2 ||B_0||^2)",
-        "above 1 of it the claims are undetermined: the theory requires less",
-    ),
+DIVERGENCES = divergences(
+    """
+    loss | factor, sum unreadable | none released | half the sum over vectors | scales beta and step
+    output width | unreadable | none released | 1 per vector | formulas hold for any width up to d
+    initialisation | 'there exists an initialization' | none released | X ~ N(0, 4/D), W^Q, W^K ~
+        N(0, 1/D), W^V ~ 0.1 N(0, 1/D), W^O ~ 4 N(0, 1/d) | D-3 shows that it is good enough
+    step size | 'there exists a stepsize' | none released | half of 1/(max ||W_h^O||^2 ||B_0||^2) |
+        above 1 of it the claims are undetermined: the theory requires less
+    """
 )
 
 QUICK = Config(seeds=5, heads=(2,), value_steps=60000, steps=6000)
 STUDY = Study(
     name="kernels_convergence",
     title="Gradient descent on attention converges linearly",
-    paper="Song, Han, Zhang, Ding & Hong 2024",
+    paper=PAPER,
     presets={"quick": QUICK, "paper": Config()},
     experiment=experiment,
     claims=CLAIMS,

@@ -8,6 +8,7 @@ and saliency are compared by the agreement A. Their agreement is far above chanc
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,27 +17,20 @@ import xarray as xr
 
 from saccade.core.bound import Above
 from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, HeatMap, Line, Panel
+from saccade.core.figure import Figure, HeatMap, Panel, curve, level
 from saccade.core.interfaces import FIRST_WORD, SentencePairs
 from saccade.core.lab import Lab
 from saccade.core.members import purpose_key
 from saccade.core.record import Arm
 from saccade.core.schedule import Logarithmic, Recording
-from saccade.core.study import Divergence, Study
+from saccade.core.study import Study, divergences
 from saccade.core.sweep import Swept, require_count
 from saccade.core.trajectory import at_place
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_entropy
 from saccade.models.word_proxy import WordProxyConfig
+from saccade.probes import translation
 from saccade.probes.agreement import best_step, contextual_agreement
-from saccade.probes.translation import (
-    POSITIONS,
-    PairWords,
-    PositionTables,
-    TokenAccuracy,
-    mean_agreement,
-    mean_chance,
-)
-from saccade.studies._ktiw import PAPER, AbstractTrainingConfig, Arms, curve
+from saccade.studies._ktiw import PAPER, AbstractTrainingConfig, Arms
 from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.theory.ibm_model_1 import train, translation_scores
 
@@ -83,9 +77,7 @@ class Config(AbstractTrainingConfig):
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    """Two runs with attention, one with uniform attention, and the proxy, each from its own
-    initialisation; and IBM Model 1.
-    """
+    """Two runs with attention, one with uniform attention, the proxy, and IBM Model 1."""
     runs = {"attention": 1.0, "other": 2.0}
     start: float = Swept.over("run", runs.values())  # pyright: ignore[reportAssignmentType] (stands for a float)
     recurrent = partial(SequenceToSequenceConfig, config.hidden, activation="relu")
@@ -94,7 +86,8 @@ def experiment(config: Config, lab: Lab) -> Arms:
         "uniform": recurrent(base_start=3.0, head_starts=(3.0,), attention="uniform"),
         "proxy": WordProxyConfig(config.proxy_dimension),
     }
-    record = Recording((TokenAccuracy(), PositionTables(PAIRS), PairWords(PAIRS)), Logarithmic(24))
+    tables = (translation.PositionTables(PAIRS), translation.PairWords(PAIRS))
+    record = Recording((translation.TokenAccuracy(), *tables), Logarithmic(24))
     arms = {}
     for name, model in models.items():
         given = (f"ktiw_agreement {name}", config.corpus, model, config.steps, record)
@@ -109,11 +102,9 @@ def experiment(config: Config, lab: Lab) -> Arms:
 
 
 def _model_1(config: Config, lab: Lab, like: xr.Dataset) -> Arm:
-    """IBM Model 1, trained on the same corpus: its beta on the pairs of another arm, and the share
-    of words that it translates correctly.
-    """
+    """IBM Model 1 on this corpus: beta on another arm's pairs, and the share of words it knows."""
     task = dataclasses.replace(config.corpus, train_size=MODEL_1_PAIRS)
-    table = like["beta"].isel(step=0, drop=True).transpose("seed", *POSITIONS)
+    table = like["beta"].isel(step=0, drop=True).transpose("seed", *translation.POSITIONS)
     betas, shares = [], []
     for seed in table["seed"].values:
         pairs = task.sample(purpose_key(int(seed), "data"), task.train_size)
@@ -152,13 +143,13 @@ def translate(
 # -- agreement -------------------------------------------------------------------------------------
 
 
-AGREE = jax.jit(jnp.vectorize(mean_agreement, signature="(p,t,s),(p,t,s)->()"))
-CHANCE = jax.jit(jnp.vectorize(mean_chance, signature="(p,t,s)->()"))
+AGREE = jax.jit(jnp.vectorize(translation.mean_agreement, signature="(p,t,s),(p,t,s)->()"))
+CHANCE = jax.jit(jnp.vectorize(translation.mean_chance, signature="(p,t,s)->()"))
 
 
 def _by_member(function: Callable[..., jax.Array], *tables: xr.DataArray) -> xr.DataArray:
     """A function of tables of positions, for every seed and, where one of them has it, step."""
-    dims = [POSITIONS] * len(tables)
+    dims = [translation.POSITIONS] * len(tables)
     return xr.apply_ufunc(lambda *some: np.asarray(function(*some)), *tables, input_core_dims=dims)
 
 
@@ -190,10 +181,7 @@ def compared(arms: Arms) -> dict[str, Arm]:
         "chance": _by_member(CHANCE, alpha),
     }
     names = {**AGREEMENTS, "chance": "agreement by chance"}
-    measured = {
-        name: values.assign_attrs(long_name=names[name], units="1")
-        for name, values in curves.items()
-    }
+    named = {key: one.assign_attrs(long_name=names[key], units="1") for key, one in curves.items()}
     kept = {
         "first_alpha": alpha,
         "first_delta": reference["delta"],
@@ -201,9 +189,9 @@ def compared(arms: Arms) -> dict[str, Arm]:
         "first_beta_model_1": model_1["beta"],
     }
     tables = {name: table.isel(pair=0, drop=True) for name, table in kept.items()}
-    found = {"translation_agreement": Arm(xr.Dataset(measured), xr.Dataset(tables), xr.Dataset())}
+    found = {"translation_agreement": Arm(xr.Dataset(named), xr.Dataset(tables), xr.Dataset())}
     for name, arm in arms.items():
-        trajectory = arm.trajectory.drop_dims(POSITIONS, errors="ignore")
+        trajectory = arm.trajectory.drop_dims(translation.POSITIONS, errors="ignore")
         found[name] = dataclasses.replace(arm, trajectory=trajectory)
     return found
 
@@ -267,8 +255,8 @@ def _curves(arms: Arms, config: Config) -> Figure:
     agreement = arms["translation_agreement"].trajectory.sel(step=slice(1, None))
     shown = ("alpha_uniform", "alpha_other_beta", "alpha_other_alpha")
     lines = [curve(AGREEMENTS[name], agreement[name]) for name in shown]
-    by_chance = np.full(2, float(agreement["chance"].mean()))
-    lines.append(Line("chance", np.asarray([1.0, config.steps]), by_chance, role="theory"))
+    by_chance = float(agreement["chance"].mean())
+    lines.append(level("chance", (1.0, config.steps), by_chance, "theory"))
     translated = arms["translation_model_1"].trajectory["translated"]
     first = float(translated.sel(iterations=1).mean())
     caption = (
@@ -305,37 +293,21 @@ def _first_pair(arms: Arms) -> Figure:
     return Figure("ktiw_agreement_first_pair", "Four views of one pair", caption, tuple(panels))
 
 
-DIVERGENCES = (
-    Divergence(
-        "translation models",
-        "LSTM, two layers, both directions, dropout",
-        "the same, batches of 16 pairs",
-        "one layer, one direction, no dropout, batches of 64",
-        "sufficient for generated sentences",
-    ),
-    Divergence(
-        "translation data",
-        "Multi30k, IWSLT14, News Commentary",
-        "the same, Multi30k from German to English",
-        "generated: Zipf words, a one-to-one lexicon, local reordering",
-        "C-12s stands in for C-12 where there are no data",
-    ),
-    Divergence("loss of the proxy", "sum", "sum over the batch", "mean", "C-1 is about the sum"),
-    Divergence("constants in A", "not stated", "always agree", "agree by chance", "none occur"),
+DIVERGENCES = divergences(
+    """
+    translation models | LSTM, two layers, both directions, dropout | the same, batches of 16 pairs
+        | one layer, one direction, no dropout, batches of 64 | sufficient for generated sentences
+    translation data | Multi30k, IWSLT14, News Commentary | the same, Multi30k from German to
+        English | generated: Zipf words, a one-to-one lexicon, local reordering | C-12s stands in
+        for C-12 where there are no data
+    loss of the proxy | sum | sum over the batch | mean | C-1 is about the sum
+    constants in A | not stated | always agree | agree by chance | none occur
+    """
 )
 
+TITLE = "Attention goes where words can be translated"
+SMALL: dict[str, Any] = {"words": 30, "hidden": 32, "proxy_dimension": 64, "batch_size": 32}
+PRESETS = {"quick": Config(**SMALL, rate=0.005, steps=250), "paper": Config()}
 STUDY = Study(
-    name="ktiw_agreement",
-    title="Attention goes where words can be translated",
-    paper=PAPER,
-    presets={
-        "quick": Config(
-            words=30, hidden=32, proxy_dimension=64, batch_size=32, rate=0.005, steps=250
-        ),
-        "paper": Config(),
-    },
-    experiment=experiment,
-    claims=CLAIMS,
-    figures=figures,
-    divergences=DIVERGENCES,
+    "ktiw_agreement", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
 )

@@ -17,24 +17,17 @@ import xarray as xr
 from saccade.core.bound import Above, AbstractBound, AtLeast, AtMost, Below
 from saccade.core.claim import Check, Claim, Measure
 from saccade.core.errors import ConfigError
-from saccade.core.figure import Figure, Line, Panel, over_seeds
+from saccade.core.figure import Figure, Line, Panel, curve, over_seeds
 from saccade.core.lab import Lab
 from saccade.core.record import Arm
 from saccade.core.statistics import FisherTest, Pooled, Rate, RateDifference
-from saccade.core.study import Divergence, Study
-from saccade.core.sweep import Swept, require_count
+from saccade.core.study import Study, divergences
+from saccade.core.sweep import require_count, with_sweep
 from saccade.core.trajectory import at_place, at_start, first_step
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
-from saccade.probes.translation import (
-    OFFSETS,
-    READABLE,
-    AttentionPlaces,
-    LexicalKnowledge,
-    TokenAccuracy,
-    ratio_of_medians,
-    success_step,
-)
-from saccade.studies._ktiw import FULL_SIZE, PAPER, QUICK, AbstractCopyingConfig, Arms, curve, runs
+from saccade.probes.translation import OFFSETS, READABLE, ratio_of_medians, success_step
+from saccade.studies import _ktiw
+from saccade.studies._ktiw import FULL_SIZE, PAPER, AbstractCopyingConfig, Arms, runs
 from saccade.theory.count_table import diagonal_ratio
 
 
@@ -76,18 +69,17 @@ class Config(AbstractCopyingConfig):
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    largest = max(config.words)
     learned = SequenceToSequenceConfig(config.hidden)
     uniform = dataclasses.replace(learned, attention="uniform")
-    record = config.recording(TokenAccuracy(), AttentionPlaces(), LexicalKnowledge())
+    record = config.recording(*_ktiw.WORDS_AND_ATTENTION)
 
     def trained(name, task, model, steps, **options):
         return config.train(lab, f"ktiw_copying {name}", task, model, steps, record, **options)
 
-    by_words = config.copying(_swept("words", config.words), largest=largest)
+    permutations = config.copying(float(config.length), largest=max(config.words))
+    by_words = with_sweep(permutations, "words", config.words)
+    both = with_sweep(permutations, "words", (config.length, config.choice), "learned_on")
     mixture = config.copying(float(config.length), groups=2)
-    both = config.copying(_swept("learned_on", (config.length, config.choice)), largest=largest)
-    permutations = config.copying(float(config.length), largest=largest)
     lexicon = trained("lexicon", both, uniform, config.lexicon_steps)
     trainings = {
         "by_words": trained("by words", by_words, learned, config.steps),
@@ -97,10 +89,6 @@ def experiment(config: Config, lab: Lab) -> Arms:
         "given": trained("given", permutations, learned, config.steps, start=lexicon),
     }
     return {name: Arm.of(training) for name, training in trainings.items()}
-
-
-def _swept(name: str, words: Sequence[int]) -> float:
-    return Swept.over(name, words)  # pyright: ignore[reportReturnType] (stands for a float)
 
 
 # -- measures --------------------------------------------------------------------------------------
@@ -180,9 +168,7 @@ def _agreement_then(learned_on: str, arms: Arms, config: Config) -> xr.DataArray
 
 
 def _late_attention(arms: Arms, config: Config) -> xr.DataArray:
-    """Final attention accuracy, neighbouring positions included, of permutation runs that succeed
-    after the budget.
-    """
+    """Final attention accuracy, neighbours included, of late successful runs on permutations."""
     steps = success_step(_accuracy("length", arms, config))
     late = (steps > config.budget) & np.isfinite(steps)
     trajectory = arms["by_words"].trajectory.sel(words=config.length, drop=True)
@@ -190,9 +176,7 @@ def _late_attention(arms: Arms, config: Config) -> xr.DataArray:
 
 
 def _lexicon_first(by: str, offsets: Sequence[int], arms: Arms, config: Config) -> xr.DataArray:
-    """Whether beta is first, by size or by order; attention has found a word if it is largest at
-    one of these offsets.
-    """
+    """Whether beta is first, by size or order; attention is right if largest at these offsets."""
     trajectory = arms["by_words"].trajectory.sel(words=config.choice, drop=True)
     known = trajectory["lexicon_agreement"] > 0.5
     if by == "size":
@@ -205,8 +189,8 @@ def _lexicon_first(by: str, offsets: Sequence[int], arms: Arms, config: Config) 
 SEVERAL_SIZES = (lambda config: len(config.words) >= 5, "five numbers of words (preset paper)")
 RANKS = Pooled(20, by_value=True, function=_order_of_medians)
 FISHER = FisherTest(20)
-GIVEN = ("given", "by_words")
-IN_LONG_BUDGET = {"budget": "long_budget"}
+BOTH = ("given", "by_words")
+LONGER = {"budget": "long_budget"}
 NO_SIGNAL = "without co-occurrence signal no attention"
 EARLY = "Snell 2021, sections 3.2 and 3.3"
 _claim = partial(Claim, arms="by_words")
@@ -262,18 +246,11 @@ CLAIMS = (
     ),
     _claim(
         "C-4f",
-        "Permutations sometimes fail within 1.5 times the budget, too, and more often than words of"
-        " a larger set",
+        "Permutations sometimes fail within 1.5 times the budget, too, more often than larger sets",
         "Snell 2021, section 3.3; 300 steps as in section 6.2",
         (
-            _rate("permutations", partial(_succeeds, "length", **IN_LONG_BUDGET), AtMost(0.85)),
-            Check(
-                "Fisher's exact test",
-                partial(_both_sets, **IN_LONG_BUDGET),
-                Below(0.05),
-                (),
-                FISHER,
-            ),
+            _rate("permutations", partial(_succeeds, "length", **LONGER), AtMost(0.85)),
+            Check("Fisher's exact test", partial(_both_sets, **LONGER), Below(0.05), (), FISHER),
         ),
         "17 of 20, as specified for 300 steps; 5 %, a convention",
         paper="sometimes",
@@ -289,9 +266,7 @@ CLAIMS = (
         "beyond the paper: weights of a short run with uniform attention on words of a larger set",
         (
             _rate("lexicon from a larger set", partial(_given, "choice"), AtLeast(0.95), "given"),
-            Check(
-                "lexicon given less nothing given", _helps, Above(0.0), GIVEN, RateDifference(20)
-            ),
+            Check("lexicon given less nothing given", _helps, Above(0.0), BOTH, RateDifference(20)),
         ),
         "19 of 20, as for C-4; a difference whose interval excludes zero",
         prediction="KTIW drives attention",
@@ -367,8 +342,7 @@ CLAIMS = (
     ),
     Claim(
         "C-7b",
-        "When the lexical probe finds the right word in a larger set, it is still at chance on"
-        " permutations",
+        "When the lexical probe finds words of a larger set, it is still at chance on permutations",
         f"{EARLY}, restricted to the early steps that they concern",
         _at_chance("A(right position, beta) / chance, at that step", _agreement_then),
         "2 and 4 times chance, as for C-7",
@@ -435,7 +409,10 @@ def _curves(arms: Arms, config: Config) -> Figure:
         Panel(titles[slow], "step", "token accuracy", (*lines[slow], *lines["choice"], budget))
         for slow in ("length", "mixture")
     )
-    caption = "Token accuracy on the test distribution, one line per run, against a larger set."
+    caption = (
+        "Token accuracy on the test distribution, one line per run: permutations, and a mixture of"
+        " permutations of two sets, against distinct words of a larger set."
+    )
     title = "Copying fails where words cannot be translated first"
     return Figure("ktiw_copying_curves", title, caption, panels)
 
@@ -457,8 +434,7 @@ def _by_words(arms: Arms, config: Config) -> Figure:
     )
     caption = (
         "Steps to success, and success rates, against the ratio of co-occurrences. Mean over"
-        f" {steps.sizes['seed']} runs with the range; a run without success counts with its last"
-        " step."
+        f" {steps.sizes['seed']} runs with the range; runs that fail count with their last step."
     )
     title = "Time to success against the number of words"
     return Figure("ktiw_copying_words", title, caption, panels)
@@ -477,20 +453,26 @@ def _events(arms: Arms, config: Config) -> Figure:
             curve("attention one before", attention.sel(offset=-1)),
         )
         panels.append(Panel(title, "step", "probability, or share of words", lines))
-    caption = "Lexical knowledge and attention along training. Mean over runs with the range."
+    caption = (
+        "Lexical knowledge and attention along training, mean over runs with the range. Attention"
+        " goes first to the position before the right one, whose word the decoder just received."
+    )
     return Figure("ktiw_copying_events", "Words first, attention second", caption, tuple(panels))
 
 
 def _uniform(arms: Arms, config: Config) -> Figure:
     trajectory = arms["uniform"].trajectory
     chance = trajectory["random_agreement"].sel(learned_on=config.choice).mean("seed")
-    by_chance = Line("chance", chance["step"].values, chance.values, role="theory")
+    by_chance = curve("chance", chance, "theory")
     panels = []
     for rule, name in (("ties shared", ""), ("the authors' rule", "_authors")):
         values = trajectory[f"lexicon_agreement{name}"]
         lines = [curve(SETS[one], values.sel(learned_on=getattr(config, one))) for one in SETS]
         panels.append(Panel(rule, "step", "A(right position, beta)", (*lines, by_chance)))
-    caption = "Share of words whose right position is in beta's top 5 %, under uniform attention."
+    caption = (
+        "Share of words whose right position is in beta's top 5 %, under uniform attention. By the"
+        " authors' rule a constant probe always agrees."
+    )
     title = "What is learned under uniform attention"
     return Figure("ktiw_copying_uniform", title, caption, tuple(panels))
 
@@ -503,51 +485,32 @@ def _started(arms: Arms, config: Config) -> Figure:
         curve("weights from permutations", given.sel(learned_on=config.length)),
         curve("weights from a larger set", given.sel(learned_on=config.choice)),
     )
-    caption = "Permutations from three initialisations. Mean over runs with the range."
+    caption = (
+        "Permutations from random weights, or from those of a run under uniform attention: on"
+        " permutations, or on words of a larger set, where words can be translated. Mean over"
+        " runs with the range."
+    )
     title = "With a lexicon given, permutations are learned"
     panel = Panel("permutations", "step", "token accuracy", lines)
     return Figure("ktiw_copying_given", title, caption, (panel,))
 
 
-DIVERGENCES = (
-    Divergence(
-        "budget", "300 (section 6.2)", "200 steps", "200, and 300", "more permutation runs succeed"
-    ),
-    Divergence("randomness", "20 seeds", "unseeded shuffling", "seeded sequences", "reproducible"),
-    Divergence("context", "sum of alpha h", "then a linear layer", "with it", "as in the code"),
-    Divergence("activation of N", "not stated", "tanh", "tanh", "as in the code"),
-    Divergence(
-        "vocabulary",
-        "40, 60 or 80 words",
-        "40 or 60, and two special ids",
-        "ids for the largest set; those that a run does not use have probability 0",
-        "none: the models are the same",
-    ),
-    Divergence(
-        "constants in A", "not stated", "always agree", "agree by chance", "C-7: a flat probe"
-    ),
+DIVERGENCES = divergences(
+    """
+    budget | 300 (section 6.2) | 200 steps | 200, and 300 | more runs succeed
+    randomness | 20 seeds | unseeded shuffling | seeded sequences | reproducible
+    context | sum of alpha h | then a linear layer | with it | as in the code
+    activation of N | not stated | tanh | tanh | as in the code
+    vocabulary | 40, 60 or 80 words | 40 or 60, and two special ids | ids for the largest set; those
+        that a run does not use have probability 0 | none: the models are the same
+    constants in A | not stated | always agree | by chance | C-7: a flat probe
+    """
 )
 
+TITLE = "Attention fails where words cannot be translated first"
+SMALL = {**_ktiw.QUICK, "choice": 12, "words": (8, 12), "budget": 110, "long_budget": 150}
+SMALL |= {"steps": 150, "mixture_steps": 150, "uniform_steps": 100, "lexicon_steps": 30}
+PRESETS = {"quick": Config(**SMALL), "paper": Config()}
 STUDY = Study(
-    name="ktiw_copying",
-    title="Attention fails where words cannot be translated first",
-    paper=PAPER,
-    presets={
-        "quick": Config(
-            **QUICK,
-            choice=12,
-            words=(8, 12),
-            budget=110,
-            long_budget=150,
-            steps=150,
-            mixture_steps=150,
-            uniform_steps=100,
-            lexicon_steps=30,
-        ),
-        "paper": Config(),
-    },
-    experiment=experiment,
-    claims=CLAIMS,
-    figures=figures,
-    divergences=DIVERGENCES,
+    "ktiw_copying", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
 )

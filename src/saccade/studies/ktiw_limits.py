@@ -13,28 +13,22 @@ from functools import partial
 import xarray as xr
 
 from saccade.core.batches import Fresh
-from saccade.core.bound import Above, AtLeast, AtMost, Below
+from saccade.core.bound import Above, AbstractBound, AtLeast, AtMost, Below
 from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, Line, Panel
+from saccade.core.figure import Figure, Panel, curve
 from saccade.core.lab import Lab
 from saccade.core.record import Arm
 from saccade.core.schedule import Logarithmic, Recording
 from saccade.core.statistics import Rate
-from saccade.core.study import Divergence, Study
+from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count
 from saccade.core.trajectory import at_place
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.probes.keywords import KeywordLogits
 from saccade.probes.performance import Accuracy
-from saccade.probes.translation import (
-    READABLE,
-    AttentionPlaces,
-    LexicalKnowledge,
-    TokenAccuracy,
-    success_step,
-)
-from saccade.studies._ktiw import PAPER, QUICK, AbstractCopyingConfig, Arms, curve
+from saccade.probes.translation import READABLE, success_step
+from saccade.studies._ktiw import PAPER, QUICK, WORDS_AND_ATTENTION, AbstractCopyingConfig, Arms
 from saccade.tasks.keyword_sentences import KeywordSentences
 
 Moment = Callable[[Arms, "Config"], xr.DataArray]
@@ -77,20 +71,14 @@ class Config(AbstractCopyingConfig):
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    size, length = config.hidden, config.keyword_length
-    keywords = config.train(
-        lab,
-        "ktiw_limits keywords",
-        KeywordSentences(length, length),
-        RecurrentClassifierConfig(size, size, size, attention="uniform"),
-        config.keyword_steps,
-        Recording((Accuracy(), KeywordLogits()), Logarithmic(80)),
-        seeds=config.keyword_seeds,
-        batches=Fresh(config.keyword_batch),
-    )
+    size, length, steps = config.hidden, config.keyword_length, config.keyword_steps
+    task = KeywordSentences(length, length)
+    model = RecurrentClassifierConfig(size, size, size, attention="uniform")
+    record = Recording((Accuracy(), KeywordLogits()), Logarithmic(80))
+    options = {"seeds": config.keyword_seeds, "batches": Fresh(config.keyword_batch)}
+    keywords = config.train(lab, "ktiw_limits keywords", task, model, steps, record, **options)
     arms = {"keywords": Arm.of(keywords)}
-    model = SequenceToSequenceConfig(size)
-    record = config.recording(TokenAccuracy(), AttentionPlaces(), LexicalKnowledge())
+    model, record = SequenceToSequenceConfig(size), config.recording(*WORDS_AND_ATTENTION)
     for order, title in ORDERS.items():
         task, name = config.copying(float(config.choice), order=order), f"ktiw_limits {title}"
         arms[order] = Arm.of(config.train(lab, name, task, model, config.long_budget, record))
@@ -117,9 +105,7 @@ def _at_end(arms: Arms, config: Config) -> xr.DataArray:
     return at_place(arms["keywords"].trajectory["word_logit"], -1)
 
 
-def _difference(
-    moment: Moment, first: str, second: str, arms: Arms, config: Config
-) -> xr.DataArray:
+def _gap(moment: Moment, first: str, second: str, arms: Arms, config: Config) -> xr.DataArray:
     gamma = moment(arms, config)
     return gamma.sel(place=first, drop=True) - gamma.sel(place=second, drop=True)
 
@@ -146,14 +132,13 @@ def _lag(arms: Arms, config: Config) -> xr.DataArray:
 
 def _orders(when: str, moment: Moment, *pairs: tuple[str, str]) -> list[Check]:
     """One check per pair of places: gamma at the first is above that at the second."""
-    return [
-        Check(
-            f"{when}gamma {PLACES[first]} less {PLACES[second]}",
-            partial(_difference, moment, first, second),
-            Above(0.0),
-        )
-        for first, second in pairs
-    ]
+    names = [f"{when}gamma {PLACES[first]} less {PLACES[second]}" for first, second in pairs]
+    gaps = [partial(_gap, moment, *pair) for pair in pairs]
+    return [Check(name, gap, Above(0.0)) for name, gap in zip(names, gaps, strict=True)]
+
+
+def _rate(name: str, bound: AbstractBound) -> Check:
+    return Check(f"success rate, {ORDERS[name]}", partial(_succeeds, name), bound, name)
 
 
 AT_LAST = (("last", "next"), ("last", "mean"), ("next", "keyword"))
@@ -191,15 +176,7 @@ CLAIMS = (
         "A fixed permutation of the output is not learned within the budget; copying, with the same"
         " co-occurrences, is",
         "Snell 2021, section 6.2",
-        (
-            Check("success rate, copying", partial(_succeeds, "copied"), AtLeast(0.95), "copied"),
-            Check(
-                "success rate, fixed permutation",
-                partial(_succeeds, "permuted"),
-                AtMost(0.1),
-                "permuted",
-            ),
-        ),
+        (_rate("copied", AtLeast(0.95)), _rate("permuted", AtMost(0.1))),
         "19 of 20 and 2 of 20, as specified",
         paper="always; never",
         statistic=Rate(20),
@@ -249,7 +226,7 @@ def _sequences(arms: Arms) -> Figure:
         for variable in ("test_accuracy", "lexicon_agreement")
     )
     chance = arms["copied"].trajectory["random_agreement"].mean("seed")
-    agreement.append(Line("chance", chance["step"].values, chance.values, role="theory"))
+    agreement.append(curve("chance", chance, "theory"))
     panels = (
         Panel("accuracy", "step", "token accuracy", tuple(accuracy)),
         Panel("lexicon", "step", "A(right position, beta)", tuple(agreement)),
@@ -258,37 +235,18 @@ def _sequences(arms: Arms) -> Figure:
     return Figure("ktiw_limits_orders", "Attention is not a free variable", caption, panels)
 
 
-DIVERGENCES = (
-    Divergence(
-        "directions of the classifier's LSTM",
-        "not stated for the toy task",
-        "both, on real data",
-        "one",
-        "with a backward pass 'one position after' has no meaning",
-    ),
-    Divergence(
-        "training", "'too long'", "not in the repository", "5,000 steps", "C-10; C-10b: 1,000 steps"
-    ),
-    Divergence("budget of section 6.2", "300 iterations", "200 steps", "300", "C-11"),
+DIVERGENCES = divergences(
+    """
+    directions of the classifier's LSTM | not stated for the toy task | both, on real data | one |
+        with a backward pass 'one position after' has no meaning
+    training | 'too long' | absent | 5,000 steps | C-10; C-10b: 1,000 steps
+    budget of section 6.2 | 300 iterations | 200 steps | 300 | C-11
+    """
 )
 
+TITLE = "Limits of the two-stage picture"
+SMALL = {"choice": 12, "long_budget": 110, "keyword_length": 12, "keyword_steps": 1500}
+PRESETS = {"quick": Config(**QUICK, **SMALL, keyword_batch=32), "paper": Config()}
 STUDY = Study(
-    name="ktiw_limits",
-    title="Limits of the two-stage picture",
-    paper=PAPER,
-    presets={
-        "quick": Config(
-            **QUICK,
-            choice=12,
-            long_budget=110,
-            keyword_length=12,
-            keyword_steps=1500,
-            keyword_batch=32,
-        ),
-        "paper": Config(),
-    },
-    experiment=experiment,
-    claims=CLAIMS,
-    figures=figures,
-    divergences=DIVERGENCES,
+    "ktiw_limits", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
 )

@@ -21,23 +21,16 @@ from saccade.core.interfaces import Variable
 from saccade.core.lab import Lab
 from saccade.core.record import Arm
 from saccade.core.statistics import Pooled, Rate, RateDifference
-from saccade.core.study import Divergence, Study
+from saccade.core.study import Study, divergences
 from saccade.core.sweep import Swept, require, require_count, require_single
 from saccade.core.trajectory import at_place
 from saccade.models.recurrence import CellName
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, Together
-from saccade.probes.translation import (
-    READABLE,
-    SUCCESS,
-    AttentionPlaces,
-    TokenAccuracy,
-    ratio_of_medians,
-    success_step,
-)
+from saccade.probes import translation
 from saccade.studies._ktiw import FULL_SIZE, PAPER, QUICK, AbstractCopyingConfig, Arms, runs
 
 Measured = Callable[[str, Arms, Any], xr.DataArray]
-GOOD_FIRST = ("one_good", "all_bad")
+GOOD_FIRST, BAD_FIRST = ("one_good", "all_bad"), ("all_bad", "one_good")
 SCENARIOS = {"all_bad": "all heads bad", "one_good": "one head good", "random": "random heads"}
 
 
@@ -78,15 +71,9 @@ class Config(AbstractCopyingConfig):
 
     def model(self, starts: Sequence[float]) -> SequenceToSequenceConfig:
         """Heads of these numbers; everything else has one initialisation."""
-        return SequenceToSequenceConfig(
-            self.hidden,
-            self.cell,
-            len(starts),
-            self.together,
-            shared_embeddings=self.shared_embeddings,
-            base_start=0.0,
-            head_starts=tuple(starts),
-        )
+        given = (self.hidden, self.cell, len(starts), self.together)
+        shared: Any = {"shared_embeddings": self.shared_embeddings, "base_start": 0.0}
+        return SequenceToSequenceConfig(*given, head_starts=tuple(starts), **shared)
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
@@ -99,7 +86,10 @@ def experiment(config: Config, lab: Lab) -> Arms:
     numbers = tuple(map(float, range(len(starts))))
     heads: list[float] = [_run(numbers, column) for column in starts.T]
     task = config.copying(float(config.length), stream=_run(numbers, numbers))
-    record, name = config.recording(TokenAccuracy(), AttentionPlaces()), "ktiw_multihead models"
+    record, name = (
+        config.recording(translation.TokenAccuracy(), translation.AttentionPlaces()),
+        "ktiw_multihead models",
+    )
     training = config.train(lab, name, task, config.model(heads), config.budget, record, seeds=1)
     arms, begun = {"candidates": Arm(candidates, xr.Dataset(), xr.Dataset())}, 0
     for name, rows in combinations.items():
@@ -110,11 +100,9 @@ def experiment(config: Config, lab: Lab) -> Arms:
         attributes = {"seconds": training.seconds / len(combinations), "digest": training.digest}
         arms[name] = Arm(chosen.assign_attrs(attributes), xr.Dataset(), xr.Dataset())
         begun += len(rows)
-    prediction = _at_least_one(candidates, config.heads)
-    arms["random"] = dataclasses.replace(
-        arms["random"], prediction=prediction, predicted_by="derived: 1 - (1 - p)^K"
-    )
-    return arms
+    prediction, theory = _at_least_one(candidates, config.heads), "derived: 1 - (1 - p)^K"
+    random = dataclasses.replace(arms["random"], prediction=prediction, predicted_by=theory)
+    return arms | {"random": random}
 
 
 def _run(grid: Sequence[float], values: Sequence[float]) -> float:
@@ -130,7 +118,7 @@ def _tried(config: Config, lab: Lab) -> xr.Dataset:
         head: float = Swept.over("head", range(first, last + 1))  # pyright: ignore[reportAssignmentType] (stands for a float)
         task, model = config.copying(float(config.length)), config.model([head])
         given = (f"ktiw_multihead heads {first} to {last} alone", task, model, config.budget)
-        record = config.recording(TokenAccuracy())
+        record = config.recording(translation.TokenAccuracy())
         training = config.train(lab, *given, record, seeds=config.trials)
         rounds.append(training.trajectory)
         seconds, digest = seconds + training.seconds, training.digest
@@ -142,7 +130,7 @@ def _tried(config: Config, lab: Lab) -> xr.Dataset:
 
 def _judged(tried: xr.Dataset, config: Config) -> xr.Dataset:
     accuracy = tried["test_accuracy"]
-    succeeded = (accuracy > SUCCESS).any("step")
+    succeeded = (accuracy > translation.SUCCESS).any("step")
     failed = (at_place(accuracy, -1) < config.failure) & ~succeeded
     good = succeeded.all("seed").assign_attrs(long_name="successful on all streams")
     bad = failed.all("seed").assign_attrs(long_name="failed on all streams")
@@ -171,20 +159,16 @@ def _at_least_one(candidates: xr.Dataset, heads: int) -> xr.Dataset:
     """1 - (1 - p)^K: the probability that one of K heads would succeed alone."""
     alone = float(candidates["succeeded"].mean())
     at_least_one = Variable((), "probability that at least one head succeeds alone")
+    rate = ((), 1 - (1 - alone) ** heads, at_least_one.attributes)
     one = Variable((), "success rate of one head")
-    return xr.Dataset(
-        {
-            "success_rate": ((), 1 - (1 - alone) ** heads, at_least_one.attributes),
-            "alone": ((), alone, one.attributes),
-        }
-    )
+    return xr.Dataset({"success_rate": rate, "alone": ((), alone, one.attributes)})
 
 
 # -- measures --------------------------------------------------------------------------------------
 
 
 def _succeeds(name: str, arms: Arms, config: Config) -> xr.DataArray:
-    return (arms[name].trajectory["test_accuracy"] > SUCCESS).any("step").astype(float)
+    return (arms[name].trajectory["test_accuracy"] > translation.SUCCESS).any("step").astype(float)
 
 
 def _attends(name: str, arms: Arms, config: Config) -> xr.DataArray:
@@ -194,12 +178,16 @@ def _attends(name: str, arms: Arms, config: Config) -> xr.DataArray:
     The record has the mean over heads: one head that attends there contributes 1/K, and uniform
     attention over 40 words 2/41. The committed record has values near 0.02, 1/8 and 2/8.
     """
-    mass = at_place(arms[name].trajectory["attention_mass"], -1).sel(offset=READABLE).sum("offset")
+    mass = (
+        at_place(arms[name].trajectory["attention_mass"], -1)
+        .sel(offset=translation.READABLE)
+        .sum("offset")
+    )
     return (mass > 0.5 / config.heads).astype(float)
 
 
 def _steps(name: str, arms: Arms, config: Config) -> xr.DataArray:
-    return success_step(arms[name].trajectory["test_accuracy"])
+    return translation.success_step(arms[name].trajectory["test_accuracy"])
 
 
 def _each(measure: Measured, names: Sequence[str], arms: Arms, config: Config) -> tuple[Any, ...]:
@@ -229,7 +217,7 @@ def _found(arms: Arms, config: Config) -> str:
     )
 
 
-def _contrast(quantity: str, measure: Measured, bound: AbstractBound, names=GOOD_FIRST) -> Check:
+def _versus(quantity: str, measure: Measured, bound: AbstractBound, names=GOOD_FIRST) -> Check:
     """A check of models with one good head against models of bad heads, or the reverse."""
     return Check(quantity, partial(_each, measure, names), bound, names, missing=_found)
 
@@ -239,11 +227,10 @@ RANDOM = partial(_succeeds, "random")
 CLAIMS = (
     Claim(
         "C-9",
-        "Models whose heads all start badly fail; one good head rescues them; models of random"
-        " heads nearly always learn",
+        "Models of bad heads fail; one good head rescues them; random heads nearly always learn",
         "Snell 2021, section 5.2 and figure 6",
         (
-            _contrast("success rate, one head good less all heads bad", _succeeds, AtLeast(0.5)),
+            _versus("success rate, one head good less all heads bad", _succeeds, AtLeast(0.5)),
             Check("success rate, random heads", RANDOM, AtLeast(0.9), "random", Rate(20)),
         ),
         "0.5 and 0.9, as specified",
@@ -274,16 +261,11 @@ CLAIMS = (
         "C-9c",
         "Models with one good head learn sooner than models with none",
         "Snell 2021, section 5.2 and figure 6, in terms of times",
-        _contrast(
-            "median steps to success, all heads bad / one good",
-            _steps,
-            Above(1.0),
-            GOOD_FIRST[::-1],
-        ),
+        _versus("median steps to success, all heads bad / one good", _steps, Above(1.0), BAD_FIRST),
         "an order; runs that never succeed count as infinitely late",
         paper="one fails, the other learns",
         prediction="above 1",
-        statistic=Pooled(20, function=ratio_of_medians),
+        statistic=Pooled(20, function=translation.ratio_of_medians),
         full_size=FULL_SIZE,
     ),
     Claim(
@@ -291,7 +273,7 @@ CLAIMS = (
         "One good head makes models attend to the words they copy; few models of bad heads do,"
         " although they succeed",
         "beyond the paper: section 5.2 of Snell 2021, for attention instead of accuracy",
-        _contrast(
+        _versus(
             "share of models with a head that attends to the right word, one head good less all"
             " heads bad",
             _attends,
@@ -348,51 +330,27 @@ def _alone(arms: Arms) -> Figure:
 
 
 SEE = "see the preset"
-DIVERGENCES = (
-    Divergence("recurrent cell", "LSTM", "GRU", "LSTM; GRU in the preset `code`", SEE),
-    Divergence(
-        "heads' contexts", "summed", "averaged", "summed; averaged in the preset `code`", SEE
-    ),
-    Divergence(
-        "embeddings", "not stated", "separate", "shared; separate in the preset `code`", SEE
-    ),
-    Divergence(
-        "a head's initialisation", "W", "query and context projection", "both", "as in the code"
-    ),
-    Divergence(
-        "a bad head",
-        "one that does not converge",
-        "final accuracy below 0.6, on 3 of 3 streams",
-        "not successful at the end, on 3 of 3 streams; 0.6 in the preset `code`",
-        "with LSTM no head ends below 0.6 on all streams: those that fail are near 0.7 after 200"
-        " steps",
-    ),
-    Divergence(
-        "runs per scenario", "20", "50", "20; 50 in the preset `code`", "narrower intervals"
-    ),
-    Divergence(
-        "random heads", "independent", "from a pool of 30", "independent", "independent runs"
-    ),
+DIVERGENCES = divergences(
+    """
+    recurrent cell | LSTM | GRU | LSTM; GRU in the preset `code` | see the preset
+    heads' contexts | summed | averaged | summed; averaged in preset `code` | see the preset
+    embeddings | not stated | separate | shared; separate in preset `code` | see the preset
+    initial head | W | query and context projection | both | as in the code
+    a bad head | one that does not converge | final accuracy below 0.6, on 3 of 3 streams | not
+        successful at the end, on 3 of 3 streams; 0.6 in the preset `code` | with LSTM no head ends
+        below 0.6 on all streams: bad ones are near 0.7 after 200 steps
+    runs per scenario | 20 | 50 | 20; 50 in preset `code` | narrower intervals
+    random heads | independent | of a pool of 30 | independent | independent runs
+    """
 )
 
+TITLE = "Good and bad heads, alone and together"
+AS_CODE: dict[str, Any] = {"cell": "gru", "together": "mean", "shared_embeddings": False}
+PRESETS = {
+    "quick": Config(**QUICK, seeds=8, heads=4, budget=110, pool=1, round_size=8, rounds=2),
+    "paper": Config(),
+    "code": Config(**AS_CODE, seeds=50, test_size=400, failure=0.6),
+}
 STUDY = Study(
-    name="ktiw_multihead",
-    title="Good and bad heads, alone and together",
-    paper=PAPER,
-    presets={
-        "quick": Config(**QUICK, seeds=8, heads=4, budget=110, pool=1, round_size=8, rounds=2),
-        "paper": Config(),
-        "code": Config(
-            cell="gru",
-            together="mean",
-            shared_embeddings=False,
-            seeds=50,
-            test_size=400,
-            failure=0.6,
-        ),
-    },
-    experiment=experiment,
-    claims=CLAIMS,
-    figures=figures,
-    divergences=DIVERGENCES,
+    "ktiw_multihead", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
 )

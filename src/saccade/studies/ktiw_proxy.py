@@ -9,6 +9,7 @@ not go to the position where the lexical probe is largest (A.1).
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -24,7 +25,7 @@ from saccade.core.optimiser import Adam
 from saccade.core.record import Arm
 from saccade.core.schedule import Logarithmic, Recording
 from saccade.core.statistics import EverySeed, log_slope
-from saccade.core.study import Divergence, Study
+from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count, require_positive, require_single
 from saccade.core.trajectory import at_place
 from saccade.models.word_proxy import WordProxyConfig
@@ -35,11 +36,7 @@ from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.theory import count_table
 from saccade.theory import optimal_attention as optimum
 
-COUNTED = {
-    "permutations": "permutations",
-    "choice": "words of a larger set",
-    "mixture": "permutations of two sets",
-}
+COUNTED = {"permutations": "permutations", "choice": "larger set", "mixture": "mixture of two sets"}
 JUDGED_DIMENSION = 10000
 """The dimension at which C-1 is judged."""
 JUDGED = f"rates_{JUDGED_DIMENSION}"
@@ -106,14 +103,11 @@ def _rates(config: Config, lab: Lab, dimension: int) -> Arm:
     model = WordProxyConfig(dimension)
     training = lab.train(task, model, Adam(1.0), 0, record, seeds=config.seeds, name=name)
     counts = training.snapshot["count_table"]
-    prediction = {
-        "logit_rate": counts.copy(data=count_table.initial_logit_derivative(counts.values)),
-        "probability_rate": counts.copy(
-            data=count_table.initial_probability_derivative(counts.values)
-        ),
-    }
-    theory = "Snell 2021, eq. 54; eq. 15 with the factor 1/|O|"
-    return Arm.of(training, xr.Dataset(prediction), theory)
+    logits = count_table.initial_logit_derivative(counts.values)
+    probabilities = count_table.initial_probability_derivative(counts.values)
+    rates = {"logit_rate": logits, "probability_rate": probabilities}
+    prediction = xr.Dataset({name: counts.copy(data=rate) for name, rate in rates.items()})
+    return Arm.of(training, prediction, "Snell 2021, eq. 54; eq. 15 with the factor 1/|O|")
 
 
 def _counts(config: Config, lab: Lab, which: str) -> Arm:
@@ -123,12 +117,8 @@ def _counts(config: Config, lab: Lab, which: str) -> Arm:
     model = WordProxyConfig(1)
     training = lab.train(task, model, Adam(1.0), 0, record, seeds=config.seeds, name=name)
     # END counts in L: entries of words are smaller by k / (k + 1).
-    expected = (
-        count_table.expected_count_table(task)
-        * config.counted
-        * config.length
-        / (config.length + 1)
-    )
+    length = config.length
+    expected = count_table.expected_count_table(task) * config.counted * length / (length + 1)
     counts = training.snapshot["count_table"].isel(seed=0, step=0, drop=True)
     prediction = xr.Dataset({"count_table": counts.copy(data=expected)})
     return Arm.of(training, prediction, "derived: co-occurrences of distinct words")
@@ -136,17 +126,11 @@ def _counts(config: Config, lab: Lab, which: str) -> Arm:
 
 def _proxy(config: Config, lab: Lab, which: str) -> Arm:
     """A proxy trained on sequences to be copied."""
-    training = lab.train(
-        config.copying(which, train_size=64, test_size=1),
-        WordProxyConfig(config.proxy_dimension),
-        Adam(config.proxy_rate),
-        config.proxy_steps,
-        Recording((), Logarithmic(10), ends=(Lexicon(),)),
-        seeds=config.seeds,
-        batches=Fresh(64),
-        name=f"ktiw_proxy proxy, {COUNTED[which]}",
-    )
-    return Arm.of(training)
+    task = config.copying(which, train_size=64, test_size=1)
+    model, adam = WordProxyConfig(config.proxy_dimension), Adam(config.proxy_rate)
+    record, name = Recording((), Logarithmic(10), (Lexicon(),)), f"ktiw_proxy proxy, {which}"
+    options: Any = {"seeds": config.seeds, "batches": Fresh(64), "name": name}
+    return Arm.of(lab.train(task, model, adam, config.proxy_steps, record, **options))
 
 
 def _counter_example() -> Arm:
@@ -188,9 +172,7 @@ def _correlation(arms: Arms, config: Config) -> xr.DataArray:
 
 
 def _slope(arms: Arms, config: Config) -> xr.DataArray:
-    """Slope of the probabilities' rate against 2 (C - mean), times the number of outputs: 1 with
-    the factor 1/|O|.
-    """
+    """|O| x slope of the probabilities' rate against 2 (C - mean): 1 with the factor 1/|O|."""
     arm = arms[JUDGED]
     x, y = arm.prediction["logit_rate"], arm.snapshot["probability_rate"]
     return at_place(x.sizes["other_id"] * (x * y).sum(TABLE) / (x**2).sum(TABLE), 0)
@@ -265,7 +247,7 @@ CLAIMS = (
             Check("|O| x slope against 2 (C - mean)", _slope, Within(0.95, 1.05, open=True)),
             Check("exponent of the error in d", _error_exponent, Below(-0.4), "rates_*"),
         ),
-        "0.999 and 5 % as specified, at d = 10,000; error fall like d^-1/2 (central limit theorem)",
+        "0.999 and 5 % as specified, at d = 10,000; error ~ d^-1/2 (central limit theorem)",
         paper="2 (C - mean)",
         prediction="1; 0; 0; 1; -0.5",
         arms=JUDGED,
@@ -334,23 +316,19 @@ def _derivative(arms: Arms, config: Config) -> Figure:
     arm = arms[JUDGED]
     panels = []
     for variable, title in (("logit_rate", "logits"), ("probability_rate", "probabilities")):
-        x, y = (
+        predicted, found = (
             part[variable].isel(seed=0, step=0).values.ravel()
             for part in (arm.prediction, arm.snapshot)
         )
-        order = np.argsort(x)
-        ends = x[order[[0, -1]]]
-        lines = (
-            Line("measured, d = 10,000", x[order], y[order]),
-            Line("theory", ends, ends, role="theory"),
-        )
+        order = np.argsort(predicted)
+        ends = predicted[order[[0, -1]]]
+        measured = Line("measured, d = 10,000", predicted[order], found[order])
+        lines = (measured, Line("theory", ends, ends, role="theory"))
         panels.append(Panel(title, "predicted rate", "measured rate", lines))
     dimensions, errors = np.asarray(config.dimensions, float), _errors(arms, config)
     falling = float(errors.isel(dimension=0).mean()) * (dimensions / dimensions[0]) ** -0.5
-    lines = (
-        over_seeds("largest error", dimensions, errors),
-        Line("d^-1/2", dimensions, falling, role="theory"),
-    )
+    theory = Line("d^-1/2", dimensions, falling, role="theory")
+    lines = (over_seeds("largest error", dimensions, errors), theory)
     panels.append(Panel("dimension", "dimension d", "relative error", lines, "log", "log"))
     caption = (
         "The proxy's initial derivative under gradient flow: 2 (C - mean) for logits, (2/|O|)(C -"
@@ -372,43 +350,20 @@ def _tables(name: str, title: str, caption: str, kind: str, arms: Arms) -> Figur
     return Figure(name, title, caption, tuple(panels))
 
 
-DIVERGENCES = (
-    Divergence(
-        "eq. 15",
-        "2 (C - mean) for probabilities",
-        "not in the repository",
-        "(2/|O|)(C - mean)",
-        "C-1: the softmax's Jacobian at the uniform point is 1/|O|; eq. 54, for logits, is right",
-    ),
-    Divergence(
-        "loss of the proxy", "sum over words", "sum over the batch", "sum", "C-1 is about the sum"
-    ),
-    Divergence(
-        "precision",
-        "not stated",
-        "float32",
-        "float32; the optimum of C-3 in float64",
-        "C-1's error is that of a finite dimension, a hundred times that of rounding",
-    ),
+DIVERGENCES = divergences(
+    """
+    eq. 15 | 2 (C - mean) for probabilities | not in the repository | (2/|O|)(C - mean) | C-1: the
+        softmax's Jacobian at the uniform point is 1/|O|; eq. 54, for logits, is right
+    proxy's loss | sum over words | sum over batch | sum | C-1 is about the sum
+    precision | not stated | float32 | float32; the optimum of C-3 in float64 | C-1's error is that
+        of a finite dimension, a hundred times that of rounding
+    """
 )
 
+TITLE = "Words are learned from co-occurrence"
+SMALL: dict[str, Any] = {"length": 6, "choice": 9, "dimensions": (100, 1000, 10000)}
+SMALL |= {"proxy_dimension": 64, "proxy_rate": 0.01, "proxy_steps": 300}
+PRESETS = {"quick": Config(**SMALL), "paper": Config()}
 STUDY = Study(
-    name="ktiw_proxy",
-    title="Words are learned from co-occurrence",
-    paper=PAPER,
-    presets={
-        "quick": Config(
-            length=6,
-            choice=9,
-            proxy_dimension=64,
-            proxy_rate=0.01,
-            proxy_steps=300,
-            dimensions=(100, 1000, 10000),
-        ),
-        "paper": Config(),
-    },
-    experiment=experiment,
-    claims=CLAIMS,
-    figures=figures,
-    divergences=DIVERGENCES,
+    "ktiw_proxy", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
 )

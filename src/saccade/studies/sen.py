@@ -16,25 +16,19 @@ import xarray as xr
 from saccade.core.bound import Above, AtLeast, AtMost, Below, Within
 from saccade.core.claim import Check, Claim, PremiseNotMetError
 from saccade.core.config import replaced
-from saccade.core.figure import Figure, HeatMap, Line, Panel, over_seeds
+from saccade.core.figure import Figure, HeatMap, Panel, curve, level
 from saccade.core.lab import Lab
 from saccade.core.record import Arm
 from saccade.core.schedule import DenseThenEven, Logarithmic, Recording
 from saccade.core.statistics import EverySeed, Mean, log_slope
-from saccade.core.study import Divergence, Study
+from saccade.core.study import Study, divergences
 from saccade.core.sweep import Swept, require_count, swept_in
-from saccade.core.trajectory import at_start
+from saccade.core.trajectory import at_start, only
 from saccade.models.attention_classifier import AttentionClassifierConfig, FixedHead, Head, Query
+from saccade.probes import topic_words
 from saccade.probes.performance import Accuracy
-from saccade.probes.topic_words import (
-    Distributions,
-    OtherWords,
-    Surroundings,
-    TopicWords,
-    Velocities,
-)
 from saccade.studies import _sen
-from saccade.studies._sen import HEADS, SCORE_FLOOR, Arms, above_floor, over_words, single
+from saccade.studies._sen import HEADS, SCORE_FLOOR, Arms, above_floor, last, over_words
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.fixed_linear_classifier import Theorem2
 from saccade.theory.score_and_norm import Corollary1, Theorem1
@@ -46,10 +40,10 @@ THEORIES = (Corollary1(), Theorem1())
 RATES = (0.1, 0.3, 1.0, 3.0)
 STDS = (1e-3, 3e-3, 1e-2, 3e-2)
 SWEEPS = (
-    ("by_rate", "rate", RATES, "learning rate", 1, "learning rate"),
-    ("by_std", "embedding_std", STDS, "initial standard deviation", 2, "initial variance"),
+    ("by_rate", "rate", RATES, "learning rate"),
+    ("by_std", "embedding_std", STDS, "initial standard deviation"),
 )
-"""Arm, swept field with its values and its name; the power of it in which the gap is linear."""
+"""Arm, and the swept field with its values and its name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,13 +76,14 @@ class Config(_sen.AbstractConfig):
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    probes = (TopicWords(), OtherWords(), Surroundings(), Velocities(), Accuracy())
-    histogram = Distributions(SCORE_EDGES, NORM_EDGES)
-    record = Recording(probes, DenseThenEven(config.steps), ends=(histogram,))
+    words, others = topic_words.TopicWords(), topic_words.OtherWords()
+    probes = (words, others, topic_words.Surroundings(), topic_words.Velocities(), Accuracy())
+    ends = (topic_words.Distributions(SCORE_EDGES, NORM_EDGES),)
+    record = Recording(probes, DenseThenEven(config.steps), ends)
     task, arms = config.task, {}
     for head in HEADS:
         model, steps = config.model(head), config.long_steps if head == "FC" else config.steps
-        training = config.train(lab, model, record, f"sen {head}", steps)
+        training = config.train(lab, model, record, f"sen {head}", steps=steps)
         parts = [theory.predict(task, model, training.trajectory) for theory in THEORIES]
         source = "Lu 2021, corollary 1 (norm) and theorem 1 (distance)"
         arms[head] = Arm.of(training, xr.merge(parts), source)
@@ -98,16 +93,14 @@ def experiment(config: Config, lab: Lab) -> Arms:
         return arms | {name: _along(arms["FC"], field, swept) for name, field in along}
 
     # These two predictions use only the initial state and the sizes of the run.
-    model, trajectory = config.model("FC"), arms["FC"].trajectory
-    flow = Lemma2().predict(task, model, trajectory, lab)
-    arms["FC_lemma2"] = Arm.of_prediction(flow, Lemma2.source)
-    curves = Theorem2().predict(task, model, trajectory)
-    arms["FC_theorem2"] = Arm.of_prediction(curves, Theorem2.source)
-    record = Recording((TopicWords(),), Logarithmic(40))
-    sizes = config.sweep_steps, config.sweep_seeds
+    run = task, config.model("FC"), arms["FC"].trajectory
+    arms["FC_lemma2"] = Arm.of_prediction(Lemma2().predict(*run, lab), Lemma2.source)
+    arms["FC_theorem2"] = Arm.of_prediction(Theorem2().predict(*run), Theorem2.source)
+    record = Recording((words,), Logarithmic(40))
+    sizes = {"steps": config.sweep_steps, "seeds": config.sweep_seeds}
     for name, field, grid, *_ in SWEEPS:
         varied = replaced(config, field, Swept.over(field, grid))
-        training = varied.train(lab, varied.model("FC"), record, f"sen FC {name}", *sizes)
+        training = varied.train(lab, varied.model("FC"), record, f"sen FC {name}", **sizes)
         norm = Corollary1().predict(task, None, training.trajectory)
         arms[name] = Arm.of(training, norm, Corollary1.source)
     return arms
@@ -124,25 +117,24 @@ def _along(arm: Arm, field: str, swept: Sequence[str]) -> Arm:
 # -- measures --------------------------------------------------------------------------------------
 
 
-def _each(arms: Arms, measure: Callable[[Arm], xr.DataArray]) -> xr.DataArray:
-    return xr.concat([measure(arm) for arm in arms.values()], "arm")
+def _largest_gap(arm: Arm) -> xr.DataArray:
+    return above_floor(arm, _sen.relative_gap(arm)).max(("step", "word"))
 
 
-def sen_gap(arm: Arm) -> xr.DataArray:
-    """Relative gap between norm and corollary 1, where the score is above its floor."""
-    return above_floor(arm, _sen.relative_gap(arm))
+def _residual(arm: Arm) -> xr.DataArray:
+    """Largest difference between the two sides of theorem 1, relative to the right one."""
+    start = at_start(arm.trajectory["distance"]) ** 2
+    right, left = (part["distance"] ** 2 - start for part in (arm.trajectory, arm.prediction))
+    return above_floor(arm, abs(left - right) / abs(right)).max(("step", "word"))
 
 
-def _largest(arm: Arm) -> xr.DataArray:
-    return sen_gap(arm).max(("step", "word"))
-
-
-def _largest_gap(arms: Arms, config: Config) -> xr.DataArray:
-    return _each(arms, _largest).max("arm", skipna=False)
+def _over_heads(measure: Callable[[Arm], xr.DataArray], arms: Arms, config: Config) -> xr.DataArray:
+    return xr.concat([measure(arm) for arm in arms.values()], "arm").max("arm", skipna=False)
 
 
 def _mean_gap(arms: Arms, config: Config) -> xr.DataArray:
-    return _each(arms, lambda arm: sen_gap(arm).mean(("step", "word"))).mean("arm", skipna=False)
+    gaps = [above_floor(arm, _sen.relative_gap(arm)) for arm in arms.values()]
+    return xr.concat([gap.mean(("step", "word")) for gap in gaps], "arm").mean("arm", skipna=False)
 
 
 def _ratio(name: str, arms: Arms, config: Config) -> xr.DataArray:
@@ -157,13 +149,8 @@ def _trained(name: str, arms: Arms, config: Config) -> xr.DataArray:
     return over_words(arms["FC"].trajectory[name].sel(step=config.steps))
 
 
-def _last(name: str, arms: Arms, config: Config) -> xr.DataArray:
-    """A variable of one arm at its last epoch, mean over words."""
-    return over_words(single(arms).end[name])
-
-
 def _attention_gain(arms: Arms, config: Config) -> xr.DataArray:
-    return _last("attention", arms, config) - _trained("attention", arms, config)
+    return _attention(arms, config) - _trained("attention", arms, config)
 
 
 def _largest_rise(arms: Arms, config: Config) -> xr.DataArray:
@@ -173,7 +160,7 @@ def _largest_rise(arms: Arms, config: Config) -> xr.DataArray:
 def _loss_ratio(arms: Arms, config: Config) -> xr.DataArray:
     if config.long_steps < 4 * config.steps:
         raise PremiseNotMetError("FC was not trained four times as long (long_steps)")
-    return _last("loss", arms, config) / _trained("loss", arms, config)
+    return last("loss", arms, config) / _trained("loss", arms, config)
 
 
 def _order_of_heads(arms: Arms, config: Config) -> xr.DataArray:
@@ -182,49 +169,41 @@ def _order_of_heads(arms: Arms, config: Config) -> xr.DataArray:
     return xr.concat([fixed - linear, linear - layers], "pair").min("pair")
 
 
-def _theorem1_residual(arms: Arms, config: Config) -> xr.DataArray:
-    def residual(arm: Arm) -> xr.DataArray:
-        start = at_start(arm.trajectory["distance"]) ** 2
-        right = arm.trajectory["distance"] ** 2 - start
-        left = arm.prediction["distance"] ** 2 - start
-        return above_floor(arm, abs(left - right) / abs(right)).max(("step", "word"))
-
-    return _each(arms, residual).max("arm", skipna=False)
-
-
-def _sign_agreement(arms: Arms, config: Config) -> xr.DataArray:
-    def agreement(arm: Arm) -> xr.DataArray:
+def _signs(arms: Arms, config: Config) -> xr.DataArray:
+    """Share of agreement between the signs of a score's velocity and of the projection."""
+    shares: list[xr.DataArray] = []
+    for arm in arms.values():
         velocity, projection = (arm.trajectory[name] for name in ("score_velocity", "projection"))
         rate = velocity["rate"] if "rate" in velocity.dims else config.rate
         agree = xr.ufuncs.sign(velocity) == xr.ufuncs.sign(projection)
-        return agree.where(abs(rate * velocity) > 1e-8).mean(("step", "word"))
+        shares.append(agree.where(abs(rate * velocity) > 1e-8).mean(("step", "word")))
+    return xr.concat(shares, "arm").min("arm", skipna=False)
 
-    return _each(arms, agreement).min("arm", skipna=False)
 
-
-def _gap_along(dim: str, arms: Arms) -> xr.DataArray:
-    gaps = _largest(single(arms)).dropna(dim, how="all").sortby(dim)
+def _swept_gaps(arms: Arms) -> tuple[xr.DataArray, str]:
+    """The largest gaps of the arm of a sweep, and the swept field."""
+    gaps = _largest_gap(only(arms))
+    (dim,) = (str(dim) for dim in gaps.dims if dim != "seed")
+    gaps = gaps.dropna(dim, how="all").sortby(dim)
     if gaps.sizes[dim] < 3:
         raise PremiseNotMetError(f"scores exceed {SCORE_FLOOR} at fewer than three values of {dim}")
-    return gaps
+    return gaps, dim
 
 
-def _growth(dim: str, arms: Arms, config: Config) -> xr.DataArray:
+def _growth(arms: Arms, config: Config) -> xr.DataArray:
     """Smallest growth of the gap from one value to the next, relative to the gap."""
-    gaps = _gap_along(dim, arms)
+    gaps, dim = _swept_gaps(arms)
     return (gaps.diff(dim) / gaps.isel({dim: slice(None, -1)}).values).min(dim)
 
 
-def _exponent(dim: str, power: float, arms: Arms, config: Config) -> xr.DataArray:
-    """Slope of log(gap - gap at the smallest value) against log(value ** power): 1 for linear
-    growth.
-
-    Only gaps up to 0.3 count: beyond, a relative gap of norms is not proportional to that of their
-    squares.
+def _exponent(arms: Arms, config: Config) -> xr.DataArray:
+    """Slope of log(gap - gap at the smallest value) against the log of what it should be linear in.
+    Gaps above 0.3 do not count: a relative gap of norms is not proportional to that of squares.
     """
-    gaps = _gap_along(dim, arms)
+    gaps, dim = _swept_gaps(arms)
+    linear_in = gaps[dim] ** (2 if dim == "embedding_std" else 1)
     later = {dim: slice(1, None)}
-    excess, grown = (part.isel(later) - part.isel({dim: 0}) for part in (gaps, gaps[dim] ** power))
+    excess, grown = (part.isel(later) - part.isel({dim: 0}) for part in (gaps, linear_in))
     counted = excess.where((excess > 0) & (gaps.isel(later) <= 0.3))
     return log_slope(grown, counted, dim).where(counted.notnull().sum(dim) >= 3)
 
@@ -247,7 +226,8 @@ PILOT = "set before the experiment, from a pilot of one or two seeds (gaps of 0.
 FLOW = "the theory describes the flow from zero; 2 % allows for steps of 0.1 (pilot: below 0.7 %)"
 
 NEAR_0 = AtMost(0.02)
-CHANGES = {"|score change|": "score_change", "embedding displacement": "displacement"}
+CHANGES = {"mean |score change|": "score_change", "mean embedding displacement": "displacement"}
+_attention, _largest = partial(last, "attention"), partial(_over_heads, _largest_gap)
 A_4 = (
     ("training loss at the paper's last epoch", partial(_trained, "loss"), Below(0.05)),
     ("attention on the topic word at that epoch", partial(_trained, "attention"), Above(0.8)),
@@ -256,6 +236,8 @@ A_4 = (
     ("loss after four times the epochs / loss at that epoch", _loss_ratio, Below(0.5)),
     ("largest rise of the loss between two recorded epochs", _largest_rise, AtMost(0.0)),
 )
+GROWTH = "smallest relative growth of the gap from one"
+EXPONENT = "exponent of the gap's growth with the"
 sen_claim = partial(Claim, arms=HEADS, statistic=EverySeed(5))
 """A claim about all heads and every seed, unless it says otherwise."""
 
@@ -265,9 +247,7 @@ CLAIMS = (
         "Scores and embeddings of non-topic words stay near their initial values (assumption 1)",
         "Lu 2021, assumption 1, figure 1",
         tuple(
-            Check(
-                f"mean {text}, non-topic / topic, largest over heads", partial(_ratio, name), NEAR_0
-            )
+            Check(f"{text}, non-topic / topic, largest over heads", partial(_ratio, name), NEAR_0)
             for text, name in CHANGES.items()
         ),
         tolerance="two orders of magnitude in the paper's figure 1; pilot 0.002 and 0.005",
@@ -279,9 +259,7 @@ CLAIMS = (
         "The embedding norm of a topic word follows from its score by corollary 1, at every epoch",
         "Lu 2021, corollary 1, figure 2",
         (
-            Check(
-                "largest relative gap, all heads and words, scores above 0.05", _largest_gap, NEAR_0
-            ),
+            Check("largest relative gap, all heads and words, scores above 0.05", _largest, NEAR_0),
             Check("mean relative gap", _mean_gap, NEAR_0, statistic=Mean(5)),
         ),
         tolerance=FLOW,
@@ -292,7 +270,7 @@ CLAIMS = (
         "A-3",
         "The relation between score and norm does not depend on the classifier",
         "Lu 2021, theorem 1, figure 2",
-        tuple(Check(f"largest relative gap, {head}", _largest_gap, NEAR_0, head) for head in HEADS),
+        tuple(Check(f"largest relative gap, {head}", _largest, NEAR_0, head) for head in HEADS),
         tolerance=FLOW,
         paper="curves coincide for FC, TC and TL",
         prediction="0 for each",
@@ -312,12 +290,7 @@ CLAIMS = (
         "The trained heads TC and TL also attend to the topic word after the paper's 5,000 epochs",
         "Lu 2021, section 5.1 ('the topic words are attended to in a well-trained model')",
         tuple(
-            Check(
-                f"{head}: attention on the topic word",
-                partial(_last, "attention"),
-                Above(0.8),
-                head,
-            )
+            Check(f"{head}: attention on the topic word", _attention, Above(0.8), head)
             for head in ("TC", "TL")
         ),
         tolerance="the same bound as for FC in A-4",
@@ -356,7 +329,7 @@ CLAIMS = (
         "Lu 2021, theorem 1",
         Check(
             "largest |left - right| / right, all heads and words, scores above 0.05",
-            _theorem1_residual,
+            partial(_over_heads, _residual),
             NEAR_0,
         ),
         tolerance=FLOW,
@@ -365,13 +338,10 @@ CLAIMS = (
     ),
     sen_claim(
         "A-7",
-        "A score rises exactly when the embedding moves away from the mean of the other words (sign"
-        " rule of lemma 2)",
-        "Lu 2021, lemma 2, equation 3",
+        "A score rises exactly when the embedding moves away from the mean of the other words",
+        "Lu 2021, lemma 2 (sign rule), equation 3",
         Check(
-            "share of (word, epoch) whose signs agree, smallest over heads",
-            _sign_agreement,
-            AtLeast(0.95),
+            "share of (word, epoch) whose signs agree, smallest over heads", _signs, AtLeast(0.95)
         ),
         tolerance=PILOT,
         paper="proved for the flow",
@@ -384,8 +354,7 @@ CLAIMS = (
         Check("largest error of a score / mean final score", _lemma2_error, AtMost(0.05)),
         arms=("FC", "FC_lemma2"),
         statistic=Mean(5),
-        tolerance="5 %: steps of 0.1 instead of the flow, and other words that move a little (A-1:"
-        " up to 2 %)",
+        tolerance="5 %: steps of 0.1 instead of the flow; other words move a little (A-1: <= 2 %)",
         paper="proved for small steps and small initial values",
         prediction="0",
     ),
@@ -394,25 +363,12 @@ CLAIMS = (
         "The gap to corollary 1 grows linearly with the learning rate and the initial variance",
         "beyond the paper; Lu 2021, lemma 2 bounds the error by its sigma^2",
         (
-            *(
-                Check(
-                    f"smallest relative growth of the gap from one {label} to the next",
-                    partial(_growth, field),
-                    Above(0.0),
-                    arm,
-                )
-                for arm, field, _, label, *_ in SWEEPS
+            Check(f"{GROWTH} learning rate to the next", _growth, Above(0.0), "by_rate"),
+            Check(
+                f"{GROWTH} initial standard deviation to the next", _growth, Above(0.0), "by_std"
             ),
-            *(
-                Check(
-                    f"exponent of the gap's growth with the {label}",
-                    partial(_exponent, field, power),
-                    Within(0.7, 1.3),
-                    arm,
-                    Mean(),
-                )
-                for arm, field, _, _, power, label in SWEEPS
-            ),
+            Check(f"{EXPONENT} learning rate", _exponent, Within(0.7, 1.3), "by_rate", Mean()),
+            Check(f"{EXPONENT} initial variance", _exponent, Within(0.7, 1.3), "by_std", Mean()),
         ),
         statistic=EverySeed(),
         tolerance="linear means exponent 1; 0.3 on either side, because the gap is a maximum over"
@@ -432,15 +388,12 @@ def figures(arms: Arms, config: Config) -> Sequence[Figure]:
 
 def _distributions(arms: Arms) -> Figure:
     panels = []
-    quantities = (
-        ("score", "change of the score", SCORE_EDGES),
-        ("norm", "displacement of the embedding", NORM_EDGES),
-    )
-    for quantity, label, edges in quantities:
+    for quantity, edges in (("score", SCORE_EDGES), ("norm", NORM_EDGES)):
         for which, title in (("other", "non-topic words"), ("topic", "topic words")):
-            name, labels = f"{which}_{quantity}_share", (label, "share of words")
+            name = f"{which}_{quantity}_share"
             shares = {f"Attn-{head}": arms[head].snapshot[name] for head in HEADS}
-            panels.append(_sen.histograms(title, labels, edges, shares))
+            bars = _sen.histograms(edges, shares)
+            panels.append(Panel(title, _sen.CHANGES[quantity], "share of words", bars))
     caption = (
         "Figure 1 of the paper: at the end of training, topic words have moved far and all other"
         " words hardly at all; the weaker the classifier, the farther. Shares per bin, mean and"
@@ -450,16 +403,13 @@ def _distributions(arms: Arms) -> Figure:
 
 
 def _curves(arms: Arms, config: Config) -> Figure:
-    labels = ("score of a topic word", "norm of its embedding")
     panels = []
     for head in HEADS:
-        score, norm = (arms[head].trajectory[name].isel(word=0) for name in ("score", "norm"))
-        fillers = config.task.filler_size
-        panels.append(_sen.curves(f"Attn-{head}", labels, score, norm, fillers))
-    caption = (
-        "Figure 2 of the paper: score and norm of the first topic word during training, one line"
-        " per seed, and corollary 1."
-    )
+        word = arms[head].trajectory.isel(word=0)
+        lines = _sen.curves(word["score"], word["norm"], config.task.filler_size)
+        labels = ("score of a topic word", "norm of its embedding")
+        panels.append(Panel(f"Attn-{head}", *labels, lines))
+    caption = "Figure 2 of the paper: the first topic word during training, and corollary 1."
     return Figure("sen_curves", "Score and embedding norm grow together", caption, tuple(panels))
 
 
@@ -467,10 +417,9 @@ def _convergence(arms: Arms) -> Figure:
     predicted = arms["FC_theorem2"].prediction
     panels = []
     for name, label in (("loss", "training loss"), ("attention", "attention on the topic word")):
-        curves = {head: over_words(arms[head].trajectory[name]) for head in HEADS}
-        lines = [over_seeds(f"Attn-{head}", one["step"], one) for head, one in curves.items()]
-        x, y = predicted["step"].values, predicted[name].values
-        theory = Line("equation of theorem 2 (FC)", x, y, role="theory")
+        measured = {head: over_words(arms[head].trajectory[name]) for head in HEADS}
+        lines = [curve(f"Attn-{head}", values) for head, values in measured.items()]
+        theory = curve("equation of theorem 2 (FC)", predicted[name], "theory")
         panels.append(Panel(label, "epoch", label, (*lines, theory)))
     caption = (
         "The rate of theorem 2: loss and attention over epochs, mean and range over seeds, and the"
@@ -483,13 +432,11 @@ def _convergence(arms: Arms) -> Figure:
 
 def _generality(arms: Arms) -> Figure:
     panels = []
-    for name, dim, _, label, *_ in SWEEPS:
-        gaps = _largest(arms[name])
-        line = over_seeds("largest relative gap, FC", gaps[dim], gaps)
-        ends = np.asarray([gaps[dim].min(), gaps[dim].max()])
-        bound = Line("bound of A-2", ends, np.asarray([0.02, 0.02]), role="reference")
-        title, marks = f"against the {label}", (line, bound)
-        panels.append(Panel(title, label, "largest relative gap", marks, "log", "log"))
+    for name, dim, _, label in SWEEPS:
+        gaps = _largest_gap(arms[name])
+        bound = level("bound of A-2", (gaps[dim].values.min(), gaps[dim].values.max()), 0.02)
+        title, lines = f"against the {label}", (curve("largest relative gap, FC", gaps), bound)
+        panels.append(Panel(title, label, "largest relative gap", lines, "log", "log"))
     caption = "Where the theory stops holding (A-8): the largest gap between norm and corollary 1."
     title = "The limits of small steps and small initial values"
     return Figure("sen_generality", title, caption, tuple(panels))
@@ -499,7 +446,7 @@ def sweep_figures(arms: Arms, config: Config) -> Sequence[Figure]:
     """The largest SEN gap over the swept grid, per head."""
     panels = []
     for head in HEADS:
-        gaps = _largest(arms[head]).mean("seed")
+        gaps = _largest_gap(arms[head]).mean("seed")
         title, label = f"Attn-{head}", "largest relative gap"
         x, *others = (name for name in swept_in(config) if name in gaps.dims)
         if others:
@@ -507,8 +454,7 @@ def sweep_figures(arms: Arms, config: Config) -> Sequence[Figure]:
             cells = HeatMap(label, flat[x].values, flat[others[0]].values, flat.values, "log")
             panels.append(Panel(title, x, others[0], (cells,)))
         else:
-            line = Line(title, gaps[x].values, gaps.values)
-            panels.append(Panel(title, x, label, (line,), "log", "log"))
+            panels.append(Panel(title, x, label, (curve(title, gaps),), "log", "log"))
     caption = (
         "Where the theory stops holding: the largest relative gap between norm and corollary 1,"
         " mean over seeds; empty where no score exceeded 0.05."
@@ -516,80 +462,39 @@ def sweep_figures(arms: Arms, config: Config) -> Sequence[Figure]:
     return (Figure("sen_map", "The SEN gap over the sweep", caption, tuple(panels)),)
 
 
-DIVERGENCES = (
-    Divergence(
-        "training / test sentences",
-        "800 / 200",
-        "3,999 / 950 (first commit: 799 / 190)",
-        "800 / 200",
-        "none seen: A-1 to A-3 and A-5 to A-7 hold in both presets",
-    ),
-    Divergence("embedding dimension", "15", "10", "15", "none: the relation does not contain it"),
-    Divergence(
-        "initial embeddings",
-        "variance 1e-6",
-        "standard deviation 1e-6 (called variance)",
-        "standard deviation 1e-3 = variance 1e-6",
-        "larger initial values add ||v(0)||^2: A-8 measures it",
-    ),
-    Divergence(
-        "query",
-        "fixed, ||q|| folded into embeddings and step",
-        "fixed, drawn with deviation 0.3, dimension 10",
-        "norm 1: scores trained directly",
-        "changes the speed by ||q||^2, not the relation",
-    ),
-    Divergence(
-        "step after rescaling",
-        "eta = tau ||q||",
-        "tau on the raw parameters",
-        "eta = tau ||q||^2 (derived)",
-        "both updates get tau ||q||^2; the paper's formula agrees only for ||q|| = 1",
-    ),
-    Divergence(
-        "sign of the updates", "plus", "minus (torch.optim.SGD)", "minus", "none for the relation"
-    ),
-    Divergence(
-        "fixed classifier",
-        "orthonormal columns",
-        "Gaussian with a unit diagonal",
-        "orthonormal",
-        "longer columns: the loss vanishes with less attention, and A-4's bound on attention fails"
-        " in the code preset",
-    ),
-    Divergence(
-        "attention of TC and TL at 5,000 epochs",
-        "'attended to'",
-        "not reported",
-        "about 0.50 and 0.25 (A-4b)",
-        "the loss is near 0 without more attention",
-    ),
-    Divergence(
-        "word drawn in figure 2", "random", "always the first (plotting error)", "the first", "none"
-    ),
+DIVERGENCES = divergences(
+    """
+    training / test sentences | 800 / 200 | 3,999 / 950 (first commit: 799 / 190) | 800 / 200 | none
+        seen: A-1 to A-3 and A-5 to A-7 hold in both presets
+    embedding dimension | 15 | 10 | 15 | none: the relation does not contain it
+    initial embeddings | variance 1e-6 | standard deviation 1e-6 (called variance) | standard
+        deviation 1e-3 = variance 1e-6 | larger initial values add ||v(0)||^2: A-8 measures it
+    query | fixed, ||q|| folded into embeddings and step | fixed, drawn with deviation 0.3,
+        dimension 10 | norm 1: scores trained directly | changes the speed by ||q||^2, not the
+        relation
+    step after rescaling | eta = tau ||q|| | tau on the raw parameters | eta = tau ||q||^2 (derived)
+        | both updates get tau ||q||^2; the paper's formula agrees only for ||q|| = 1
+    sign of the updates | plus | minus (torch.optim.SGD) | minus | none for the relation
+    fixed classifier | orthonormal columns | Gaussian with a unit diagonal | orthonormal | longer
+        columns: the loss vanishes with less attention, and A-4's bound on attention fails in the
+        code preset
+    attention of TC and TL at 5,000 epochs | 'attended to' | not reported | about 0.50 and 0.25
+        (A-4b) | the loss is near 0 without more attention
+    word drawn in figure 2 | random | always the first (plotting error) | the first | none
+    """
 )
 
 SMALL = TopicSentences(dictionary_size=3000)
+TITLE = "Score and embedding norm of a topic word grow together"
+PRESETS = {
+    # The paper's number of sentences: theorem 1's residual grows like 1 / (sentences per topic
+    # word). A larger rate: the same time (rate x epoch) in fewer steps.
+    "quick": Config(rate=0.25, task=SMALL, steps=2000, long_steps=8000, sweep_steps=1000),
+    "paper": Config(),
+    "code": Config(
+        dimension=10, task=_sen.CODE_TASK, embedding_std=1e-6, query="fixed", fixed_head="gaussian"
+    ),
+}
 STUDY = Study(
-    name="sen",
-    title="Score and embedding norm of a topic word grow together",
-    paper="Lu, Mao & Nayak 2021",
-    presets={
-        # The paper's number of sentences: theorem 1's residual grows like 1 / (sentences per topic
-        # word). A larger rate: the same time (rate x epoch) in fewer steps.
-        "quick": Config(rate=0.25, task=SMALL, steps=2000, long_steps=8000, sweep_steps=1000),
-        "paper": Config(),
-        "code": Config(
-            task=TopicSentences(train_size=3999, test_size=950),
-            dimension=10,
-            embedding_std=1e-6,
-            query="fixed",
-            fixed_head="gaussian",
-        ),
-    },
-    experiment=experiment,
-    claims=CLAIMS,
-    figures=figures,
-    sweep_figures=sweep_figures,
-    divergences=DIVERGENCES,
+    "sen", TITLE, _sen.PAPER, PRESETS, experiment, CLAIMS, figures, sweep_figures, DIVERGENCES
 )

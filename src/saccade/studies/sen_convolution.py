@@ -8,27 +8,29 @@ values.
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import xarray as xr
 
 from saccade.core.bound import Above, AtLeast
 from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure
+from saccade.core.figure import Figure, Panel
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.record import Arm
 from saccade.core.schedule import AtSteps, Recording
 from saccade.core.statistics import Mean, rank_correlation
-from saccade.core.study import Divergence, Study
+from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import CentredTopicWords, Distributions
-from saccade.studies._sen import Arms, curves, histograms
+from saccade.studies._sen import CHANGES, PAPER, Arms, curves, histograms, last
 from saccade.tasks.markov_pairs import MarkovPairs
 from saccade.theory.score_and_norm import norm_of_score
 
+TITLE = "Score and norm under a convolution"
 SCORE_EDGES = tuple(np.arange(-1.125, 3, 0.25).tolist())  # 0 is the centre of a bin
 NORM_EDGES = tuple(np.arange(0, 8.25, 0.5).tolist())
 
@@ -58,19 +60,12 @@ class Config:
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    training = lab.train(
-        config.task,
-        config.model,
-        GradientDescent(config.rate),
-        config.steps,
-        Recording(
-            (CentredTopicWords(), Accuracy()),
-            AtSteps(tuple(int(step) for step in np.linspace(0, config.steps, 61))),
-            (Distributions(SCORE_EDGES, NORM_EDGES),),
-        ),
-        seeds=config.seeds,
-        name="sen_convolution",
-    )
+    steps = AtSteps(tuple(int(step) for step in np.linspace(0, config.steps, 61)))
+    ends = (Distributions(SCORE_EDGES, NORM_EDGES),)
+    record = Recording((CentredTopicWords(), Accuracy()), steps, ends)
+    train = partial(lab.train, seeds=config.seeds, name="sen_convolution")
+    descent = GradientDescent(config.rate)
+    training = train(config.task, config.model, descent, config.steps, record)
     norm = norm_of_score(training.trajectory["centred_score"], config.other_pairs)
     norm = norm.assign_attrs(long_name="displacement by corollary 1, pairs as words", units="1")
     source = "Lu 2021, corollary 1, with pairs as words"
@@ -80,16 +75,12 @@ def experiment(config: Config, lab: Lab) -> Arms:
 # -- measures and claims ---------------------------------------------------------------------------
 
 
-def _test_accuracy(arms: Arms, config: Config) -> xr.DataArray:
-    return arms["TC-CNN"].end["test_accuracy"]
-
-
 def _score_ratio(arms: Arms, config: Config) -> xr.DataArray:
     end = arms["TC-CNN"].snapshot.isel(step=-1)
     return end["topic_score_change"] / end["other_score_change"]
 
 
-def _rise_together(arms: Arms, config: Config) -> xr.DataArray:
+def _together(arms: Arms, config: Config) -> xr.DataArray:
     trajectory = arms["TC-CNN"].trajectory
     score, norm = trajectory["centred_score"], trajectory["centred_norm"]
     return rank_correlation(score, norm, "step").min("word")
@@ -102,12 +93,10 @@ CLAIMS = (
         " grow together",
         "Lu 2021, appendix A, figures 8 and 9",
         (
-            Check("test accuracy", _test_accuracy, AtLeast(0.98)),
+            Check("test accuracy", partial(last, "test_accuracy"), AtLeast(0.98)),
             Check("mean |score change|, topic pairs / other pairs", _score_ratio, AtLeast(10.0)),
             Check(
-                "smallest rank correlation of a topic pair's score and norm",
-                _rise_together,
-                Above(0.9),
+                "smallest rank correlation of a topic pair's score and norm", _together, Above(0.9)
             ),
         ),
         arms="TC-CNN",
@@ -128,64 +117,37 @@ def figures(arms: Arms, config: Config) -> Sequence[Figure]:
 
 def _distributions(arms: Arms) -> Figure:
     panels = []
-    for quantity, label, edges in (
-        ("score", "change of the score", SCORE_EDGES),
-        ("norm", "displacement of the embedding", NORM_EDGES),
-    ):
+    for quantity, edges in (("score", SCORE_EDGES), ("norm", NORM_EDGES)):
         names = {f"{which} pairs": f"{which}_{quantity}_share" for which in ("other", "topic")}
         shares = {which: arms["TC-CNN"].snapshot[name] for which, name in names.items()}
-        panels.append(histograms(label, (label, "share of pairs"), edges, shares))
-    caption = (
-        "Figure 8 of the paper: centred scores and displacements of word pairs, mean and range over"
-        " seeds."
-    )
+        label = CHANGES[quantity]
+        panels.append(Panel(label, label, "share of pairs", histograms(edges, shares)))
+    caption = "Figure 8 of the paper: centred scores and displacements, mean and range over seeds."
     title = "Topic pairs move, others hardly"
     return Figure("sen_convolution_distributions", title, caption, tuple(panels))
 
 
 def _curves(arms: Arms, config: Config) -> Figure:
     pair = arms["TC-CNN"].trajectory.isel(word=0)
-    panel = curves(
-        "one topic pair",
-        ("change of its score", "displacement of its embedding"),
-        pair["centred_score"],
-        pair["centred_norm"],
-        config.other_pairs,
-        "corollary 1, pairs as words",
-    )
-    caption = (
-        "Figure 9 of the paper: score and norm of the first topic pair during training, one line"
-        " per seed."
-    )
-    return Figure("sen_convolution_curves", "Score and norm under a convolution", caption, (panel,))
+    measured, name = (pair["centred_score"], pair["centred_norm"]), "corollary 1, pairs as words"
+    lines = curves(*measured, config.other_pairs, name)
+    labels = ("change of its score", "displacement of its embedding")
+    panel = Panel("one topic pair", *labels, lines)
+    caption = "Figure 9 of the paper: the first topic pair during training, one line per seed."
+    return Figure("sen_convolution_curves", TITLE, caption, (panel,))
 
 
-DIVERGENCES = (
-    Divergence(
-        "learning rate", "not stated", "not released", "0.1", "sets the progress in 3,000 epochs"
-    ),
-    Divergence(
-        "initial convolutions and keys",
-        "not stated",
-        "not released",
-        "PyTorch's default; keys zero",
-        "all pairs have the same initial score, which centring removes",
-    ),
-    Divergence(
-        "topic pairs", "drawn at random", "not released", "first words", "none: words have no order"
-    ),
+DIVERGENCES = divergences(
+    """
+    learning rate | not stated | not released | 0.1 | sets the progress in 3,000 epochs
+    initial convolutions and keys | not stated | not released | PyTorch's default; keys zero | all
+        pairs have the same initial score, which centring removes
+    topic pairs | drawn at random | not released | first words | none: words have no order
+    """
 )
 
+SMALL = MarkovPairs(train_size=1000, test_size=500)
+PRESETS = {"quick": Config(5, SMALL, rate=0.15, steps=1500), "paper": Config()}
 STUDY = Study(
-    name="sen_convolution",
-    title="Score and norm under a convolution",
-    paper="Lu, Mao & Nayak 2021",
-    presets={
-        "quick": Config(5, MarkovPairs(train_size=1000, test_size=500), rate=0.15, steps=1500),
-        "paper": Config(),
-    },
-    experiment=experiment,
-    claims=CLAIMS,
-    figures=figures,
-    divergences=DIVERGENCES,
+    "sen_convolution", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
 )

@@ -8,28 +8,30 @@ relative change, and the closer the training is to that with a fixed query.
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from saccade.core.bound import Above, AtMost
 from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure
+from saccade.core.figure import Figure, Panel
 from saccade.core.lab import Lab
 from saccade.core.record import Arm
 from saccade.core.schedule import AtSteps, Recording
 from saccade.core.statistics import rank_correlation
-from saccade.core.study import Divergence, Study
+from saccade.core.study import Study, divergences
 from saccade.core.sweep import Swept, require
-from saccade.core.trajectory import at_place
+from saccade.core.trajectory import at_place, only
 from saccade.models.attention_classifier import AttentionClassifierConfig, Head
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import QueryNorm, TopicWords
 from saccade.studies import _sen
-from saccade.studies._sen import HEADS, SCORE_FLOOR, Arms, above_floor, relative_gap, single
+from saccade.studies._sen import HEADS, SCORE_FLOOR, Arms, above_floor, relative_gap
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.score_and_norm import Corollary1
 
+TITLE = "Score and norm with a trained query"
 DIM = "query_variance"
 Gap = Callable[[Arm], xr.DataArray]
 Correlation = Callable[[xr.DataArray, xr.DataArray, str], xr.DataArray]
@@ -52,14 +54,9 @@ class Config(_sen.AbstractConfig):
         require(self, "query_variances", several, lambda grid: len(grid) >= 3 and min(grid) > 0)
 
     def model(self, head: Head) -> AttentionClassifierConfig:
-        return AttentionClassifierConfig(
-            head,
-            self.dimension,
-            self.embedding_std,
-            query="trained",
-            query_std=Swept.over(DIM, self.query_variances) ** 0.5,  # pyright: ignore[reportArgumentType]
-            key_dimension=self.key_dimension,
-        )
+        std: Any = Swept.over(DIM, self.query_variances) ** 0.5
+        query: Any = {"query": "trained", "query_std": std, "key_dimension": self.key_dimension}
+        return AttentionClassifierConfig(head, self.dimension, self.embedding_std, **query)
 
     @property
     def recorded(self) -> AtSteps:
@@ -82,45 +79,39 @@ def experiment(config: Config, lab: Lab) -> Arms:
 
 
 def late_gap(arm: Arm) -> xr.DataArray:
-    """Mean relative gap to corollary 1 over the last half of training and all words; dims
-    query_variance, seed.
-    """
+    """Mean relative gap to corollary 1 over the last half of training and all words."""
     late = arm.trajectory["step"] >= arm.trajectory["step"].max() / 2
     return above_floor(arm, relative_gap(arm).where(late)).mean(("step", "word"))
 
 
-def gap_at_score(arm: Arm, level: float) -> xr.DataArray:
-    """Relative gap to corollary 1 where a word's score passes a level, mean over words; dims
-    query_variance, seed.
+def gap_at_one(arm: Arm) -> xr.DataArray:
+    """Relative gap to corollary 1 where a word's score passes 1, mean over words. Every head passes
+    it at every variance, well before the loss vanishes.
     """
     score, gap = arm.trajectory["score"], relative_gap(arm)
-    passed = score > level
+    passed = score > 1.0
     after = passed.argmax("step").clip(min=1)
     low, high = (at_place(score, place) for place in (after - 1, after))
     before, behind = (at_place(gap, place) for place in (after - 1, after))
-    share = (level - low) / (high - low)
-    # Shortly after initialisation the relative gap is undefined (0/0): only the later of the two
-    # steps counts.
+    share = (1.0 - low) / (high - low)
+    # Near the initialisation the relative gap is undefined (0/0): only the later step counts.
     between = xr.where(low > SCORE_FLOOR, before + share * (behind - before), behind)
     return between.where(passed.any("step")).mean("word")
 
 
 def _gap_falls(gap: Gap, arms: Arms, config: Config) -> xr.DataArray:
     """Rank correlation of a gap with the query's variance, per seed."""
-    gaps = gap(single(arms))
+    gaps = gap(only(arms))
     return rank_correlation(gaps, gaps[DIM], DIM)
 
 
 def _norm_rises(correlation: Correlation, arms: Arms, config: Config) -> xr.DataArray:
     """Smallest correlation of score and norm along training, over words and variances."""
-    trajectory = single(arms).trajectory
+    trajectory = only(arms).trajectory
     return correlation(trajectory["score"], trajectory["norm"], "step").min(("word", DIM))
 
 
 # -- claims ----------------------------------------------------------------------------------------
-
-EQUAL_SCORE = 1.0
-"""Every head passes it at every variance, well before the loss vanishes."""
 
 
 def _checks(gap: str, measure: Gap, name: str, correlation: Correlation) -> tuple[Check, ...]:
@@ -157,7 +148,7 @@ CLAIMS = (
         "Lu 2021, appendix B, figure 10",
         _checks(
             "query variance and the gap at score 1",
-            partial(gap_at_score, level=EQUAL_SCORE),
+            gap_at_one,
             "rank correlation",
             rank_correlation,
         ),
@@ -175,53 +166,36 @@ def figures(arms: Arms, config: Config) -> Sequence[Figure]:
     panels = []
     for head in HEADS:
         for place, variance in enumerate(config.query_variances):
-            chosen = arms[head].trajectory.isel({DIM: place, "word": 0})
-            title = f"Attn-{head}, variance {variance:g}"
-            curves = (chosen["score"], chosen["norm"], config.task.filler_size)
-            panels.append(_sen.curves(title, ("score", "norm"), *curves))
+            word = arms[head].trajectory.isel({DIM: place, "word": 0})
+            lines = _sen.curves(word["score"], word["norm"], config.task.filler_size)
+            panels.append(Panel(f"Attn-{head}, variance {variance:g}", "score", "norm", lines))
     caption = (
         "Figure 10 of the paper: score and rescaled norm ||q|| ||nu|| of the first topic word"
         " during training with a trained query, one line per seed; rows are classifiers, columns"
         " are initial variances of the query."
     )
-    title = "Score and norm with a trained query"
-    return (Figure("sen_query_curves", title, caption, tuple(panels)),)
+    return (Figure("sen_query_curves", TITLE, caption, tuple(panels)),)
 
 
-DIVERGENCES = (
-    Divergence(
-        "initial query",
-        "entries N(0, sigma^2)",
-        "sigma^2 passed as standard deviation",
-        "entries N(0, sigma^2)",
-        "the code's queries are shorter below 1 and longer above: its figure spans a wider range",
-    ),
-    Divergence(
-        "query dimension", "not stated", "10", "10", "scales ||q||, and so the effective rate"
-    ),
-    Divergence(
-        "norm that is compared", "||q|| ||nu||", "with the current query", "the same", "none"
-    ),
+DIVERGENCES = divergences(
+    """
+    initial query | entries N(0, sigma^2) | sigma^2 passed as standard deviation | entries N(0,
+        sigma^2) | the code's queries are shorter below 1 and longer above: its figure spans a wider
+        range
+    query dimension | not stated | 10 | 10 | scales ||q||, and so the effective rate
+    norm that is compared | ||q|| ||nu|| | with the current query | the same | none
+    """
 )
 
+SMALL = TopicSentences(train_size=400, dictionary_size=2000)
+CODE_VARIANCES = (0.01, 0.25, 1.0, 4.0)
+PRESETS = {
+    "quick": Config(seeds=3, task=SMALL, steps=2500),
+    "paper": Config(),
+    "code": Config(
+        dimension=10, task=_sen.CODE_TASK, query_variances=CODE_VARIANCES, embedding_std=1e-6
+    ),
+}
 STUDY = Study(
-    name="sen_query",
-    title="Score and norm with a trained query",
-    paper="Lu, Mao & Nayak 2021",
-    presets={
-        "quick": Config(
-            seeds=3, task=TopicSentences(train_size=400, dictionary_size=2000), steps=2500
-        ),
-        "paper": Config(),
-        "code": Config(
-            dimension=10,
-            task=TopicSentences(train_size=3999, test_size=950),
-            query_variances=(0.01, 0.25, 1.0, 4.0),
-            embedding_std=1e-6,
-        ),
-    },
-    experiment=experiment,
-    claims=CLAIMS,
-    figures=figures,
-    divergences=DIVERGENCES,
+    "sen_query", TITLE, _sen.PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
 )

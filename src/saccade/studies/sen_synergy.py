@@ -14,22 +14,23 @@ import xarray as xr
 
 from saccade.core.bound import Above, AtLeast, AtMost, Below
 from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, Line, Panel, Scale, over_seeds
+from saccade.core.figure import Figure, Panel, curve, level
 from saccade.core.lab import Lab
 from saccade.core.record import Arm
 from saccade.core.schedule import AtSteps, Recording
 from saccade.core.statistics import EverySeed, Mean
-from saccade.core.study import Divergence, Study
+from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count
 from saccade.core.trajectory import at_place, at_start, first_step
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import Surroundings, TopicWords, Velocities
-from saccade.studies._sen import AbstractConfig, Arms, over_words, single
+from saccade.studies._sen import CODE_TASK, PAPER, AbstractConfig, Arms, last, over_words
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.score_and_norm import Theorem1
 
-ARMS = ("TC", "KF", "EF")
+TITLES = {"TC": "Attn-TC", "KF": "Attn-TC-KF", "EF": "Attn-TC-EF"}
+ARMS = tuple(TITLES)
 """Both trained; scores (keys) frozen; embeddings frozen."""
 CONVERGED = 0.1
 """A loss below this counts as converged."""
@@ -88,9 +89,7 @@ def _converged_at(arm: Arm) -> xr.DataArray:
 
 
 def _delay(arms: Arms, config: Config) -> xr.DataArray:
-    """Epochs of the second arm / epochs of TC; infinity if the second never converges, NaN if TC
-    does not.
-    """
+    """Epochs of the other arm / of TC; infinite if the other never converges, NaN if TC never."""
     own, other = (_converged_at(arm) for arm in arms.values())
     return (other / own).where(xr.ufuncs.isfinite(own))
 
@@ -100,10 +99,6 @@ def _epochs_at_paper_rate(arms: Arms, config: Config) -> xr.DataArray:
     trajectory = arms["TC"].trajectory
     rate = trajectory["rate"] if "rate" in trajectory.dims else config.rate
     return _converged_at(arms["TC"]) * rate / 0.1
-
-
-def _test_accuracy(arms: Arms, config: Config) -> xr.DataArray:
-    return single(arms).end["test_accuracy"]
 
 
 def _at_half(arms: Arms, arm: str) -> xr.Dataset:
@@ -130,8 +125,8 @@ def _norm_lead(arms: Arms, config: Config) -> xr.DataArray:
 
 
 def _of_laggard(arms: Arms, arm: str, name: str) -> xr.DataArray:
-    """A variable of the laggard: per seed, the topic word with the most negative initial
-    projection. NaN for a seed in which no projection is negative (the premise).
+    """A variable of the laggard: the topic word with the most negative initial projection, per
+    seed; NaN if none is negative (the premise).
     """
     projection = at_start(arms["TC"].trajectory["projection"])
     laggard = projection.fillna(np.inf).argmin("word")
@@ -160,9 +155,7 @@ def _lag_at_lowest(arms: Arms, config: Config) -> xr.DataArray:
 
 
 def _crossing(arms: Arms, config: Config) -> xr.DataArray:
-    """First recorded epoch after the lowest score at which TC's norm grows faster than KF's; NaN if
-    it never does.
-    """
+    """First recorded epoch after the lowest score at which TC's norm grows faster than KF's."""
     gap, after = _after_lowest(arms)
     return first_step((gap > 0) & after)
 
@@ -170,7 +163,10 @@ def _crossing(arms: Arms, config: Config) -> xr.DataArray:
 # -- claims ----------------------------------------------------------------------------------------
 
 ORDER = "an order, paired by seed; no size is claimed"
-PAIRS = {arm: ("TC", arm) for arm in ARMS}
+POSITIVE = Above(0.0)
+PAIRS = {arm: ("TC", arm) for arm in ("KF", "EF")}
+UNTIL = "until the loss is below 0.1"
+_accuracy = partial(last, "test_accuracy")
 synergy_claim = partial(Claim, statistic=EverySeed(5))
 """A claim about every seed, unless it says otherwise."""
 
@@ -180,13 +176,8 @@ CLAIMS = (
         "The loss falls fastest if both are trained: TC converges before KF and before EF",
         "Lu 2021, section 5.1, figure 3 (third graph)",
         tuple(
-            Check(
-                f"epochs of {arm} / epochs of TC until the loss is below 0.1",
-                _delay,
-                Above(1.0),
-                PAIRS[arm],
-            )
-            for arm in ("KF", "EF")
+            Check(f"epochs of {arm} / epochs of TC {UNTIL}", _delay, Above(1.0), pair)
+            for arm, pair in PAIRS.items()
         ),
         tolerance=ORDER,
         paper="TC converges at about 1,000 epochs",
@@ -196,8 +187,7 @@ CLAIMS = (
         "All three models reach 100 % test accuracy by the end of training",
         "Lu 2021, section 5.1",
         tuple(
-            Check(f"{arm}: test accuracy at the end", _test_accuracy, AtLeast(1.0), arm)
-            for arm in ARMS
+            Check(f"{arm}: test accuracy at the end", _accuracy, AtLeast(1), arm) for arm in ARMS
         ),
         tolerance="the paper's number",
         paper="100 % after 60,000 epochs",
@@ -211,11 +201,7 @@ CLAIMS = (
         "A-9c",
         "TC converges at around 1,000 epochs",
         "Lu 2021, section 5.1",
-        Check(
-            "TC: epochs until the loss is below 0.1, at a rate of 0.1",
-            _epochs_at_paper_rate,
-            AtMost(1500.0),
-        ),
+        Check(f"TC: epochs {UNTIL}, at a rate of 0.1", _epochs_at_paper_rate, AtMost(1500.0)),
         arms="TC",
         statistic=Mean(),
         tolerance="50 % above the paper's number, because its 'around' is read off a figure",
@@ -231,9 +217,9 @@ CLAIMS = (
         "Lu 2021, section 5.1, figure 3 (first graph)",
         (
             Check(
-                "mean topic score, TC minus EF, when TC's loss has halved", _score_lead, Above(0.0)
+                "mean topic score, TC minus EF, when TC's loss has halved", _score_lead, POSITIVE
             ),
-            Check("mean topic score, EF minus TC, at the end", _score_overtaken, Above(0.0)),
+            Check("mean topic score, EF minus TC, at the end", _score_overtaken, POSITIVE),
         ),
         arms=PAIRS["EF"],
         tolerance=ORDER,
@@ -244,9 +230,7 @@ CLAIMS = (
         "The embedding norm grows faster in TC than with frozen scores, until TC has converged",
         "Lu 2021, section 5.1, figure 3 (second graph)",
         Check(
-            "mean gain in topic norm, TC minus KF, when TC's loss has halved",
-            _norm_lead,
-            Above(0.0),
+            "mean gain in topic norm, TC minus KF, when TC's loss has halved", _norm_lead, POSITIVE
         ),
         arms=PAIRS["KF"],
         tolerance=ORDER,
@@ -259,13 +243,13 @@ CLAIMS = (
         "Lu 2021, equation 3, figure 3 (last two graphs)",
         (
             Check("smallest score of that word", _lowest_score, Below(-0.01), "TC"),
-            Check("its score at the end", _final_score, Above(0.0), "TC"),
+            Check("its score at the end", _final_score, POSITIVE, "TC"),
             Check(
                 "d||v||/dt, TC minus KF, where the score is lowest / largest later",
                 _lag_at_lowest,
                 Below(0.0),
             ),
-            Check("epoch from which TC's norm grows faster than KF's (any)", _crossing, Above(0.0)),
+            Check("epoch from which TC's norm grows faster than KF's (any)", _crossing, POSITIVE),
         ),
         arms=PAIRS["KF"],
         tolerance="-0.01 is far below rounding; the others are orders; the epoch depends on the"
@@ -285,41 +269,33 @@ def figures(arms: Arms, config: Config) -> Sequence[Figure]:
 
 
 def _enhancement(arms: Arms, config: Config) -> Figure:
-    def panel(name: str, label: str, shown: Sequence[str], scale: Scale = "linear") -> Panel:
+    panels = []
+    for name, label, shown in (
+        ("score", "mean score of topic words", PAIRS["EF"]),
+        ("norm", "mean norm of topic words", PAIRS["KF"]),
+        ("loss", "training loss", ARMS),
+    ):
         lines = []
         for arm in shown:
             values = arms[arm].trajectory[name].sel(step=slice(0, config.figure_steps))
-            title = "Attn-TC" if arm == "TC" else f"Attn-TC-{arm}"
-            lines.append(over_seeds(title, values["step"], over_words(values)))
-        return Panel(label, "epoch", label, tuple(lines), y_scale=scale)
-
-    panels = (
-        panel("score", "mean score of topic words", PAIRS["EF"]),
-        panel("norm", "mean norm of topic words", PAIRS["KF"]),
-        panel("loss", "training loss", ARMS, "log"),
-    )
+            lines.append(curve(TITLES[arm], over_words(values)))
+        scale = "log" if name == "loss" else "linear"
+        panels.append(Panel(label, "epoch", label, tuple(lines), y_scale=scale))
     caption = (
         "Figure 3 of the paper, first three graphs: mean over topic words and seeds, with the range"
         " over seeds. The paper draws one word of one run."
     )
-    return Figure("sen_synergy_enhancement", "Mutual enhancement", caption, panels)
+    return Figure("sen_synergy_enhancement", "Mutual enhancement", caption, tuple(panels))
 
 
 def _diminution(arms: Arms, config: Config) -> Figure:
     shown = slice(0, 1.3 * float(_crossing(arms, config).max()))
-    score, norm, frozen = (
-        _of_laggard(arms, arm, name).sel(step=shown)
-        for arm, name in (("TC", "score"), ("TC", "norm"), ("KF", "norm"))
-    )
-    steps = score["step"].values
+    norms = {arm: _of_laggard(arms, arm, "norm").sel(step=shown) for arm in PAIRS["KF"]}
+    score = _of_laggard(arms, "TC", "score").sel(step=shown)
     low = score.where(score < 0.05)  # above, the rise would hide the dip
-    dips = [
-        Line(f"Attn-TC, seed {seed}", steps, low.sel(seed=seed).values)
-        for seed in low["seed"].values
-    ]
-    ends = np.asarray([0.0, float(steps[-1])])
-    zero = Line("initial score", ends, np.zeros(2), role="reference")
-    lines = (over_seeds("Attn-TC", steps, norm), over_seeds("Attn-TC-KF", steps, frozen))
+    dips = [curve(f"Attn-TC, seed {seed}", low.sel(seed=seed)) for seed in low["seed"].values]
+    zero = level("initial score", (0.0, float(low["step"][-1])), 0.0)
+    lines = tuple(curve(TITLES[arm], norm) for arm, norm in norms.items())
     panels = (
         Panel("its score falls, then rises", "epoch", "score of the laggard word", (*dips, zero)),
         Panel("its norm", "epoch", "norm of the laggard word", lines),
@@ -333,53 +309,28 @@ def _diminution(arms: Arms, config: Config) -> Figure:
     return Figure("sen_synergy_diminution", "Mutual diminution", caption, panels)
 
 
-DIVERGENCES = (
-    Divergence(
-        "epochs",
-        "60,000 (figures: the first 3,000)",
-        "6,000",
-        "60,000 (paper), 6,000 (code)",
-        "KF and EF need many more than the figures show (A-9), and EF may never reach 100 % (A-9b)",
-    ),
-    Divergence(
-        "initial embeddings",
-        "variance 0.1",
-        "standard deviation 0.1 (variance 0.01)",
-        "variance 0.1",
-        "with smaller frozen embeddings EF learns far more slowly: it overtakes TC (A-10) only"
-        " after the code's 6,000 epochs, and the dip of A-12 is shallower",
-    ),
-    Divergence("embedding dimension", "15", "10", "15 (paper), 10 (code)", "none seen"),
-    Divergence(
-        "epochs until TC converges",
-        "about 1,000",
-        "not reported",
-        "A-9c",
-        "time scales with ||q||^2",
-    ),
-    Divergence(
-        "word drawn",
-        "one, at random; another run for the diminution",
-        "one",
-        "mean over topic words; the laggard word of every seed",
-        "none",
-    ),
+DIVERGENCES = divergences(
+    """
+    epochs | 60,000 (figures: the first 3,000) | 6,000 | 60,000 (paper), 6,000 (code) | KF and EF
+        need many more than the figures show (A-9), and EF may never reach 100 % (A-9b)
+    initial embeddings | variance 0.1 | standard deviation 0.1 (variance 0.01) | variance 0.1 | with
+        smaller frozen embeddings EF learns far more slowly: it overtakes TC (A-10) only after the
+        code's 6,000 epochs, and the dip of A-12 is shallower
+    embedding dimension | 15 | 10 | 15 (paper), 10 (code) | none seen
+    epochs until TC converges | about 1,000 | not reported | A-9c | time scales with ||q||^2
+    word drawn | one, at random; another run for the diminution | one | mean over topic words; the
+        laggard word of every seed | none
+    """
 )
 
 SMALL = TopicSentences(train_size=400, dictionary_size=4000)
-LARGE = TopicSentences(train_size=3999, test_size=950)
+TITLE = "Score and embedding promote each other"
+PRESETS = {
+    # The paper's time (rate x epoch) in a twentieth of the steps.
+    "quick": Config(rate=2.0, task=SMALL, steps=3000, figure_steps=150),
+    "paper": Config(),
+    "code": Config(dimension=10, task=CODE_TASK, embedding_variance=0.01, steps=6000),
+}
 STUDY = Study(
-    name="sen_synergy",
-    title="Score and embedding promote each other",
-    paper="Lu, Mao & Nayak 2021",
-    presets={
-        # The paper's time (rate x epoch) in a twentieth of the steps.
-        "quick": Config(rate=2.0, task=SMALL, steps=3000, figure_steps=150),
-        "paper": Config(),
-        "code": Config(dimension=10, task=LARGE, embedding_variance=0.01, steps=6000),
-    },
-    experiment=experiment,
-    claims=CLAIMS,
-    figures=figures,
-    divergences=DIVERGENCES,
+    "sen_synergy", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
 )

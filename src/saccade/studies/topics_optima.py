@@ -7,7 +7,7 @@ well this carries over to finite data.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -16,18 +16,20 @@ import xarray as xr
 from saccade.core.batches import Fresh
 from saccade.core.bound import Above, AtMost, Below
 from saccade.core.claim import Check, Claim, PremiseNotMetError
-from saccade.core.figure import Figure, Line, Panel, over_seeds
+from saccade.core.figure import Figure, Line, Panel, curve, level
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
 from saccade.core.record import Arm
 from saccade.core.schedule import Logarithmic, Recording
 from saccade.core.statistics import EverySeed
-from saccade.core.study import Divergence, Study
+from saccade.core.study import Study, divergences
 from saccade.core.sweep import over_sweeps, require_count, require_positive, with_sweep
+from saccade.core.trajectory import only
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, uniform_curvature
 from saccade.models.tied_attention import TiedAttentionConfig
 from saccade.probes import topic_blocks
-from saccade.studies._documents import DocumentSettings, arm_of, corner, end_of, first_seed, only
+from saccade.studies import _documents
+from saccade.studies._documents import Arms, DocumentSettings, arm_of, corner, end_of
 from saccade.tasks.long_documents import LongDocumentQueries, LongDocuments
 from saccade.tasks.topic_documents import Masking
 from saccade.theory.attention_ratio import LOWER, UPPER, AttentionRatio, optimal_free_ratio
@@ -82,7 +84,7 @@ class Config:
         require_positive(self, "start_std", "embedding_rate")
 
 
-def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
+def experiment(config: Config, lab: Lab) -> Arms:
     return _values(config, lab) | _embeddings(config, lab) | _ratios(config, lab)
 
 
@@ -99,27 +101,26 @@ def _values(config: Config, lab: Lab) -> dict[str, Arm]:
         "values_decay": (documents, with_sweep(uniform, "ridge", DECAYS, "decay"), ()),
     } | {f"values_{place}": (other, uniform, ()) for place, other in enumerate(SETTINGS)}
     descent = GradientDescent(1.0, curvature=uniform_curvature)
-    train = partial(lab.train, seeds=config.seeds)
     arms = {}
     for name, (task, model, ends) in runs.items():
         record = Recording((topic_blocks.ValueBlocks(),), Logarithmic(20), ends)
-        training = train(task, model, descent, config.steps, record, name=f"topics_optima {name}")
-        arms[name] = first_seed(arm_of(training, ValueOptimum(), task, model))
+        train = partial(lab.train, seeds=config.seeds, name=f"topics_optima {name}")
+        training = train(task, model, descent, config.steps, record)
+        arms[name] = _documents.first_seed(arm_of(training, ValueOptimum(), task, model))
     return arms
 
 
 def _embeddings(config: Config, lab: Lab) -> dict[str, Arm]:
     """Tied embeddings under uniform attention, with values fixed to the identity."""
-    task, steps = config.documents.long(), config.embedding_steps
+    task = config.documents.long()
     model = OneLayerTransformerConfig(embedding="trained", attention="uniform", values="identity")
     swept = with_sweep(model, "embedding_std", EMBEDDING_STARTS)
-    descent = GradientDescent(config.embedding_rate)
     tables = (topic_blocks.SimilarityTable(),)
     record = Recording((topic_blocks.Similarities(),), Logarithmic(30), tables)
-    training = lab.train(
-        task, swept, descent, steps, record, seeds=config.seeds, name="topics_optima embeddings"
-    )
-    return {"embeddings": first_seed(arm_of(training, EmbeddingOptimum(), task, model))}
+    train = partial(lab.train, seeds=config.seeds, name="topics_optima embeddings")
+    descent = GradientDescent(config.embedding_rate)
+    training = train(task, swept, descent, config.embedding_steps, record)
+    return {"embeddings": _documents.first_seed(arm_of(training, EmbeddingOptimum(), task, model))}
 
 
 def _ratios(config: Config, lab: Lab) -> dict[str, Arm]:
@@ -137,11 +138,12 @@ def _ratios(config: Config, lab: Lab) -> dict[str, Arm]:
     arms = {"ratio": arm_of(training, AttentionRatio(), grid, model)}
     size, exact = config.document_size, config.documents.queries()
     task = config.documents.finite(size, size, train_size=32, test_size=1)
+    record = Recording(odds, Logarithmic(40))
     train = partial(train, batches=Fresh(config.batch_size))
     for attention in ("tied", "free"):
         model = OneLayerTransformerConfig(attention=attention, values=least_norm_values)
-        name, record = f"topics_optima sampled_{attention}", Recording(odds, Logarithmic(40))
-        training = train(task, model, Adam(0.02), config.sampled_steps, record, name=name)
+        name, steps = f"topics_optima sampled_{attention}", config.sampled_steps
+        training = train(task, model, Adam(0.02), steps, record, name=name)
         arms[f"sampled_{attention}"] = arm_of(training, AttentionRatio(), exact, model)
     free = over_sweeps(lambda one: optimal_free_ratio(one)[0], exact)
     text = "gamma* if the weight of hidden keys is free as well"
@@ -153,7 +155,7 @@ def _ratios(config: Config, lab: Lab) -> dict[str, Arm]:
 # -- measures --------------------------------------------------------------------------------------
 
 
-def _entry_error(arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+def _entry_error(arms: Arms, config: Config) -> xr.DataArray:
     """Largest distance of any entry of the values to the closed form."""
     errors: list[xr.DataArray] = []
     for arm in arms.values():
@@ -163,7 +165,7 @@ def _entry_error(arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
     return xr.concat(errors, "arm", coords="minimal", compat="override").max("arm")
 
 
-def _error_of(variable: str, arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+def _error_of(variable: str, arms: Arms, config: Config) -> xr.DataArray:
     """Distance of a variable at the end to its prediction, the largest over initialisations."""
     error = abs(only(arms).end[variable] - only(arms).prediction[variable])
     return error.max("embedding_std") if "embedding_std" in error.dims else error
@@ -172,38 +174,34 @@ def _error_of(variable: str, arms: Mapping[str, Arm], config: Config) -> xr.Data
 _block_error = partial(_error_of, "block_difference")
 
 
-def _shown_over_hidden(arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+def _shown_over_hidden(arms: Arms, config: Config) -> xr.DataArray:
     shown, hidden = (arms[name].end["block_difference"] for name in BOTH)
     return shown / hidden
 
 
-def _shrinkage_error(arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
-    """Distance of the shrinkage (difference of blocks, with decay / without) to the closed form's,
-    the largest over decays.
-    """
+def _shrinkage_error(arms: Arms, config: Config) -> xr.DataArray:
+    """Distance of the shrinkage (difference of blocks, with decay / without) to the closed form."""
     decayed, plain = arms["values_decay"], arms["values"]
     measured = decayed.end["block_difference"] / plain.end["block_difference"]
     predicted = decayed.prediction["block_difference"] / plain.prediction["block_difference"]
     return abs(measured - predicted).max("decay")
 
 
-def _ratio(name: str, arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+def _ratio(name: str, arms: Arms, config: Config) -> xr.DataArray:
     """A measure of gamma, the worst over the grid of sizes."""
     if config.documents.masking.kept == 0:
         raise PremiseNotMetError(
             "no selected word is shown unchanged (p_c = 0), so attention has nothing to gain"
         )
-    arm = only(arms)
-    gamma, optimum = arm.end["attention_ratio"], arm.prediction["attention_ratio"]
-    measures = {
-        "error": abs(gamma / optimum - 1).max(GRID),
+    gamma = only(arms).end["attention_ratio"]
+    return {
+        "error": abs(gamma / only(arms).prediction["attention_ratio"] - 1).max(GRID),
         "growth with tau": _growth(gamma, "tau"),
         "growth with T": _growth(gamma.sel(tau=slice(1.5, None)), "T"),
         "over lower": (gamma / (LOWER * gamma["tau"])).min(GRID),
         "over upper": (gamma / (UPPER * gamma["T"])).max(GRID),
         "one topic": abs(gamma.sel(tau=1.0) - 1).max("T"),
-    }
-    return measures[name]
+    }[name]
 
 
 def _growth(gamma: xr.DataArray, dim: str) -> xr.DataArray:
@@ -211,17 +209,19 @@ def _growth(gamma: xr.DataArray, dim: str) -> xr.DataArray:
     return (gamma.diff(dim) / gamma.isel({dim: slice(None, -1)}).values).min(GRID)
 
 
-def _sampled_error(prediction: str, arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+def _sampled_error(prediction: str, arms: Arms, config: Config) -> xr.DataArray:
     """Relative distance to gamma* of the mean ratio over the last eighth of training."""
-    arm = only(arms)
-    ratio = arm.trajectory["attention_ratio"]
+    ratio = only(arms).trajectory["attention_ratio"]
     late = ratio.where(ratio["step"] > 0.875 * ratio["step"].max()).mean("step")
-    return abs(late / arm.prediction[prediction] - 1)
+    return abs(late / only(arms).prediction[prediction] - 1)
 
 
 _gamma_error = partial(_sampled_error, "attention_ratio")
+_same_std = end_of("entry_std", block="same")
 _LARGE = max(EMBEDDING_STARTS)
-exact = partial(Claim, statistic=EverySeed())
+_largest_loss = end_of("loss", ["embedding_std"])
+FROM_LARGE = "large initialisation: same topic less different topics, diagonal"
+exact = partial(Claim, statistic=EverySeed(), prediction="0")
 
 CLAIMS = (
     exact(
@@ -235,12 +235,10 @@ CLAIMS = (
         ),
         "1e-8, as specified; in double precision the remainder is the distance to convergence",
         paper="block-wise",
-        prediction="0",
     ),
     exact(
         "B-1b",
-        "If selected positions cannot be attended to, the blocks differ by 1/v instead of"
-        " 1/(v(1-(1-p_c)p_m))",
+        "If selected positions are hidden, blocks differ by 1/v instead of 1/(v(1-(1-p_c)p_m))",
         "derived; the authors' code hides these positions, the theory does not",
         (
             Check("|difference - 1/v|", _block_error, AtMost(1e-8), "values_hidden"),
@@ -256,15 +254,10 @@ CLAIMS = (
         "Li 2023, stage 1 theorem ('without weight decay: not strongly convex')",
         (
             Check("|difference of block means - 1/(v(1-(1-p_c)p_m))|", _block_error, AtMost(1e-8)),
-            Check(
-                "standard deviation within the same-topic block",
-                end_of("entry_std", block="same"),
-                Above(0.01),
-            ),
+            Check("standard deviation within the same-topic block", _same_std, Above(0.01)),
         ),
         "1e-8 and 0.01, as specified",
         paper="1/(v(1-(1-p_c)p_m))",
-        prediction="0",
         arms="values_random",
     ),
     exact(
@@ -273,10 +266,7 @@ CLAIMS = (
         "Li 2023, stage 1 ('weight decay makes the optima unique'; the system is derived)",
         (
             Check(
-                "largest |entry - solution|, decays from 1e-6 to 1e-2",
-                _entry_error,
-                AtMost(1e-10),
-                "values_decay",
+                "largest |entry - solution|, decays from 1e-6 to 1e-2", _entry_error, AtMost(1e-10)
             ),
             Check(
                 "|difference of blocks with / without decay - closed form|, largest over decays",
@@ -288,7 +278,7 @@ CLAIMS = (
         "1e-10, as specified; 1e-8 as for B-1: a decay without a gradient would not shrink the"
         " blocks at any size",
         paper="unique",
-        prediction="0",
+        arms="values_decay",
     ),
     exact(
         "B-4",
@@ -301,31 +291,23 @@ CLAIMS = (
                 partial(_error_of, "similarity_difference"),
                 AtMost(1e-6),
             ),
-            Check(
-                "largest excess loss at the end", end_of("loss", ["embedding_std"]), AtMost(1e-9)
-            ),
+            Check("largest excess loss at the end", _largest_loss, AtMost(1e-9)),
         ),
         "1e-6, as specified; excess: the square of the precision that a difference of 1e-6 needs,"
         " with some margin",
         paper="1/(v(1-(1-p_c)p_m))",
-        prediction="0",
         arms="embeddings",
     ),
     exact(
         "B-4b",
         "Without the diagonal the order can reverse, so the average must include it",
         "derived; Li 2023, main result 1 only says 'average'",
-        (
-            Check(
-                "large initialisation: same topic less different topics, diagonal left out",
-                end_of("similarity_off_diagonal", embedding_std=_LARGE),
-                Below(0.0),
-            ),
-            Check(
-                "large initialisation: same topic less different topics, diagonal included",
-                end_of("similarity_difference", embedding_std=_LARGE),
-                Above(0.0),
-            ),
+        tuple(
+            Check(f"{FROM_LARGE} {which}", end_of(name, embedding_std=_LARGE), bound)
+            for which, name, bound in (
+                ("left out", "similarity_off_diagonal", Below(0.0)),
+                ("included", "similarity_difference", Above(0.0)),
+            )
         ),
         "a sign",
         prediction="block sums are fixed, entries are not",
@@ -377,7 +359,7 @@ CLAIMS = (
 # -- figures ---------------------------------------------------------------------------------------
 
 
-def figures(arms: Mapping[str, Arm], config: Config) -> Sequence[Figure]:
+def figures(arms: Arms, config: Config) -> Sequence[Figure]:
     return (
         _value_maps(arms, config),
         _embedding_maps(arms, config),
@@ -388,7 +370,7 @@ def figures(arms: Mapping[str, Arm], config: Config) -> Sequence[Figure]:
     )
 
 
-def _value_maps(arms: Mapping[str, Arm], config: Config) -> Figure:
+def _value_maps(arms: Arms, config: Config) -> Figure:
     titles = {"values": "from 0: the closed form", "values_random": "from a random initialisation"}
     panels = []
     for name, title in titles.items():
@@ -402,7 +384,7 @@ def _value_maps(arms: Mapping[str, Arm], config: Config) -> Figure:
     return Figure("topics_optima_values", "Optimal values encode topics", caption, tuple(panels))
 
 
-def _embedding_maps(arms: Mapping[str, Arm], config: Config) -> Figure:
+def _embedding_maps(arms: Arms, config: Config) -> Figure:
     tables, panels = arms["embeddings"].snapshot["similarity_table"], []
     for start in EMBEDDING_STARTS:
         cells = corner(config.documents, tables.sel(embedding_std=start), "dot product")
@@ -416,20 +398,16 @@ def _embedding_maps(arms: Mapping[str, Arm], config: Config) -> Figure:
     return Figure("topics_optima_embeddings", title, caption, tuple(panels))
 
 
-def _decay(arms: Mapping[str, Arm]) -> Figure:
+def _decay(arms: Arms) -> Figure:
     arm = arms["values_decay"]
     labels = {"same": "same topic", "other": "different topics", "hidden": "hidden word"}
     lines = []
     for block, label in labels.items():
-        measured, theory = (
-            part["entry_mean"].sel(block=block) for part in (arm.end, arm.prediction)
-        )
-        lines.append(over_seeds(label, measured["decay"], measured.transpose("seed", "decay")))
-        lines.append(Line("3 x 3 system", theory["decay"].values, theory.values, role="theory"))
+        lines.append(curve(label, arm.end["entry_mean"].sel(block=block)))
+        theory = arm.prediction["entry_mean"].sel(block=block)
+        lines.append(curve("3 x 3 system", theory, "theory"))
     panel = Panel("entries of the values", "decay", "entry", tuple(lines), "log")
-    caption = (
-        "Entries of the optimal values against weight decay: gradient descent and closed form."
-    )
+    caption = "Entries of the optimal values against weight decay: gradient descent, closed form."
     return Figure("topics_optima_decay", "Weight decay shrinks the blocks", caption, (panel,))
 
 
@@ -438,14 +416,11 @@ def _ratio_curves(arm: Arm, along: str, other: str, text: str) -> Figure:
     x, scale = measured[along].values, {"tau": LOWER, "T": UPPER}
     lines, bounds = [], [scale[along] * x]
     for value in measured[other].values:
-        chosen = measured.sel({other: value}).transpose("seed", along)
-        predicted = theory.sel({other: value}).values
-        lines.append(over_seeds(f"{other} = {value:g}", x, chosen))
-        lines.append(Line("gamma* of the exact loss", x, predicted, role="theory"))
+        lines.append(curve(f"{other} = {value:g}", measured.sel({other: value})))
+        lines.append(curve("gamma* of the exact loss", theory.sel({other: value}), "theory"))
         bounds.append(scale[other] * value * np.ones_like(x))
     lines += [Line("bounds 0.5 tau and T", x, bound, role="reference") for bound in bounds]
-    x_scale = "log" if along == "T" else "linear"
-    label = f"{text} ({along})"
+    x_scale, label = "log" if along == "T" else "linear", f"{text} ({along})"
     panel = Panel(f"against {text}", label, "gamma", tuple(lines), x_scale, "log")
     caption = (
         "The optimal ratio gamma of same-topic to other attention against the number of"
@@ -455,73 +430,45 @@ def _ratio_curves(arm: Arm, along: str, other: str, text: str) -> Figure:
     return Figure(f"topics_optima_ratio_{along}", title, caption, (panel,))
 
 
-def _sampled_curves(arms: Mapping[str, Arm]) -> Figure:
-    lines, last = [], 1.0
-    for name, label in (("tied", "tied attention"), ("free", "free table of scores")):
-        ratio = arms[f"sampled_{name}"].trajectory["attention_ratio"]
-        lines.append(over_seeds(label, ratio["step"], ratio.transpose("seed", "step")))
-        last = float(ratio["step"].max())
-    prediction = arms["sampled_free"].prediction
-    labels = {
-        "attention_ratio": "gamma*",
-        "free_attention_ratio": "gamma*, weight of hidden keys free",
-    }
-    for name, label in labels.items():
-        level = np.full(2, float(prediction[name]))
-        lines.append(Line(label, np.asarray([1.0, last]), level, role="theory"))
-    panel = Panel("sampled documents", "step", "gamma", tuple(lines), "log")
-    caption = (
-        "The ratio gamma during training on sampled documents, with values frozen at the optimum of"
-        " stage 1."
+def _sampled_curves(arms: Arms) -> Figure:
+    tied, free = arms["sampled_tied"].trajectory, arms["sampled_free"].trajectory
+    prediction, ends = arms["sampled_free"].prediction, (1.0, float(free["step"].max()))
+    optima = [float(prediction[name]) for name in ("attention_ratio", "free_attention_ratio")]
+    lines = (
+        curve("tied attention", tied["attention_ratio"]),
+        curve("free table of scores", free["attention_ratio"]),
+        level("gamma*", ends, optima[0], "theory"),
+        level("gamma*, weight of hidden keys free", ends, optima[1], "theory"),
     )
+    panel = Panel("sampled documents", "step", "gamma", lines, "log")
+    caption = "gamma during training on sampled documents; values are frozen at stage 1's optimum."
     title = "Sampled documents give the same ratio"
     return Figure("topics_optima_sampled", title, caption, (panel,))
 
 
-DIVERGENCES = (
-    Divergence(
-        "weight decay",
-        "makes the optimum unique",
-        "adds a norm computed without a gradient: no effect on training",
-        "lambda ||W_V||_F^2 with its gradient",
-        "B-3: lambda = 1e-3 halves the blocks; in the code it has no effect",
-    ),
-    Divergence(
-        "selected positions",
-        "attended to",
-        "hidden as keys (attention mask = 1 - selected)",
-        "attended to; hidden in B-1b",
-        "the difference of blocks is 1/v instead of 1/(v(1-(1-p_c)p_m)): 0.1 instead of 0.1156",
-    ),
-    Divergence(
-        "loss of the theory",
-        "not stated in the slides",
-        "cross-entropy, or squared error on one-hot labels by a flag",
-        "squared error",
-        "the slides' difference follows from it",
-    ),
-    Divergence("embedding and decoder", "tied", "not tied", "tied", "B-4 is about tied ones"),
-    Divergence(
-        "tau = T",
-        "not excluded",
-        "not used (Dirichlet documents)",
-        "refused",
-        "every document then shows the same frequencies: excess 0 is reached without any blocks",
-    ),
-    Divergence(
-        "constants of stage 2",
-        "lambda_1, lambda_2",
-        "not used",
-        "0.5 and 1, read off a grid",
-        "gamma*/tau falls below 1 with heavy masking, but stayed above 0.66 in 80 settings",
-    ),
+DIVERGENCES = divergences(
+    """
+    weight decay | makes the optimum unique | adds a norm computed without a gradient: no effect on
+        training | lambda ||W_V||_F^2 with its gradient | B-3: lambda = 1e-3 halves the blocks; in
+        the code it has no effect
+    selected positions | attended to | hidden as keys (attention mask = 1 - selected) | attended to;
+        hidden in B-1b | the difference of blocks is 1/v instead of 1/(v(1-(1-p_c)p_m)): 0.1 instead
+        of 0.1156
+    loss of the theory | not stated in the slides | cross-entropy, or squared error on one-hot
+        labels by a flag | squared error | the slides' difference follows from it
+    embedding and decoder | tied | not tied | tied | B-4 is about tied ones
+    tau = T | not excluded | not used (Dirichlet documents) | refused | every document then shows
+        the same frequencies: excess 0 is reached without any blocks
+    constants of stage 2 | lambda_1, lambda_2 | not used | 0.5 and 1, read off a grid | gamma*/tau
+        falls below 1 with heavy masking, but stayed above 0.66 in 80 settings
+    """
 )
 
 STUDY = Study(
-    name="topics_optima",
-    title="Optimal values, embeddings and attention encode topics",
-    paper="Li, Li & Risteski 2023",
-    presets={
+    "topics_optima",
+    "Optimal values, embeddings and attention encode topics",
+    _documents.PAPER,
+    {
         "quick": Config(
             DocumentSettings(5, 4, 2),
             embedding_rate=0.5,
@@ -533,9 +480,9 @@ STUDY = Study(
         ),
         "paper": Config(),
     },
-    experiment=experiment,
-    claims=CLAIMS,
-    figures=figures,
+    experiment,
+    CLAIMS,
+    figures,
     divergences=DIVERGENCES,
     precision="float64",
 )

@@ -7,7 +7,7 @@ This study maps where two stages occur: optimiser x loss x scale of the initiali
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -16,20 +16,19 @@ import xarray as xr
 from saccade.core.batches import Fresh
 from saccade.core.bound import Above, AtMost, Below, Within
 from saccade.core.claim import Check, Claim
-from saccade.core.errors import ConfigError
-from saccade.core.figure import Figure, HeatMap, Line, Panel, over_seeds
+from saccade.core.figure import Figure, HeatMap, Line, Panel, curve
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
 from saccade.core.record import Arm
 from saccade.core.schedule import AtSteps, Recording
-from saccade.core.statistics import EverySeed, log_slope
-from saccade.core.study import Divergence, Study
-from saccade.core.sweep import require_count, require_positive, with_sweep
-from saccade.core.trajectory import at_place, at_start, first_step
+from saccade.core.statistics import EverySeed, Mean, log_slope
+from saccade.core.study import Study, divergences
+from saccade.core.sweep import require, require_count, require_positive, with_sweep
+from saccade.core.trajectory import at_place, at_start, first_step, only
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, guess_entropy
 from saccade.probes.motion import Displacements, GradientNorms
 from saccade.probes.topic_blocks import AttentionOdds, ValueBlocks
-from saccade.studies._documents import DocumentSettings, arm_of, only
+from saccade.studies._documents import PAPER, Arms, DocumentSettings, arm_of
 from saccade.theory.value_optimum import ValueOptimum
 
 STARTS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
@@ -76,15 +75,12 @@ class Config:
     def __post_init__(self):
         require_count(self, "seeds", "document_size", "batch_size", "squared_steps", "steps")
         require_positive(self, "squared_rate", "entropy_rate", "adam_rate")
+        enough = f"at least {REFERENCE_STEP}, where stage 1 is judged"
         for field in ("squared_steps", "steps"):
-            if getattr(self, field) < REFERENCE_STEP:
-                raise ConfigError(
-                    f"{field}: got {getattr(self, field)}, allowed: at least {REFERENCE_STEP},"
-                    " where stage 1 is judged"
-                )
+            require(self, field, enough, lambda steps: steps >= REFERENCE_STEP)
 
 
-def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
+def experiment(config: Config, lab: Lab) -> Arms:
     size = config.document_size
     task = config.documents.finite(size, size, train_size=64, test_size=1)
     swept = with_sweep(OneLayerTransformerConfig(), "start_std", STARTS, "start")
@@ -127,30 +123,23 @@ def stages(arm: Arm) -> xr.Dataset:
     values, attention = displacement.sel(part="values", drop=True), _attention(displacement)
     reached = values >= 0.9 * values.sel(step=REFERENCE_STEP).drop_vars(("step", "time"))
     largest = attention.max("step")
-    at_boundary = at_place(attention, reached.argmax("step"))
-    half = attention >= largest / 2
-    return xr.Dataset(
-        {
-            "boundary": first_step(reached),
-            "attention_step": first_step(half).where(largest > 0),
-            "share": (at_boundary / largest.where(largest > 0)).where(reached.any("step")),
-        }
-    )
+    half = first_step(attention >= largest / 2).where(largest > 0)
+    share = at_place(attention, reached.argmax("step")) / largest.where(largest > 0)
+    share = share.where(reached.any("step"))
+    return xr.Dataset({"boundary": first_step(reached), "attention_step": half, "share": share})
 
 
-def _share(arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+def _share(arms: Arms, config: Config) -> xr.DataArray:
     return stages(only(arms))["share"].sel(AT_SMALL)
 
 
-def _order(arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+def _order(arms: Arms, config: Config) -> xr.DataArray:
     found = stages(only(arms)).sel(AT_SMALL)
     return found["boundary"] / found["attention_step"]
 
 
-def _onset_order(arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
-    """Step at which keys and queries have moved half their norm / step at which values have moved
-    ten times theirs.
-    """
+def _onset_order(arms: Arms, config: Config) -> xr.DataArray:
+    """Step at which keys and queries have moved half their norm / values ten times theirs."""
     trajectory = only(arms).trajectory.sel(AT_SMALL)
     moved, norm = trajectory["displacement"], at_start(trajectory["part_norm"])
     late = first_step(_attention(moved) > 0.5 * norm.sel(part="keys", drop=True))
@@ -158,32 +147,33 @@ def _onset_order(arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
     return late / first_step(values > 10 * norm)
 
 
-def _gradient_at_zero(parts: list[str], arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+def _gradient_at_zero(parts: list[str], arms: Arms, config: Config) -> xr.DataArray:
     gradient = at_start(only(arms).trajectory["gradient_norm"])
     return gradient.sel(start=0.0, part=parts).max("part")
 
 
-def _gradient_slope(arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
-    """Exponent of the keys' gradient divided by (start x norm of the values), against the start;
-    0 if proportional.
-    """
+def _gradient_slope(arms: Arms, config: Config) -> xr.DataArray:
+    """Exponent of the keys' gradient / (start x norm of the values) in the start."""
     trajectory = at_start(only(arms).trajectory).sel(start=slice(1e-4, 1e-2))
     gradient = trajectory["gradient_norm"].sel(part="keys", drop=True)
     values = trajectory["part_norm"].sel(part="values", drop=True)
     return log_slope(gradient["start"], gradient / (gradient["start"] * values), "start")
 
 
-def _softened(name: str, arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+def _softened(arms: Arms, config: Config) -> xr.DataArray:
     """Share at the boundary of the default or the large initialisation / of the small one."""
-    share = stages(arms[name])["share"]
+    small, share = arms["sgd_squared"], stages([*arms.values()][-1])["share"]
     share = share.sel(start=LARGE) if "start" in share.dims else share
-    return share / stages(arms["sgd_squared"])["share"].sel(AT_SMALL)
+    return share / stages(small)["share"].sel(AT_SMALL)
 
 
 at_small, near_zero = partial(Check, where=AT_SMALL), partial(Check, where=NEAR_ZERO)
+_key_gradients = partial(_gradient_at_zero, ["keys", "queries"])
+_value_gradient = partial(_gradient_at_zero, ["values"])
+two_stages = partial(Claim, statistic=EverySeed(5))
 
 CLAIMS = (
-    Claim(
+    two_stages(
         "B-9",
         "From near 0, training has two stages: first the values move, then keys and queries (SGD,"
         " squared error)",
@@ -205,9 +195,8 @@ CLAIMS = (
         paper="boundary near step 400 of 1,000",
         prediction="gradients of W_K and W_Q contain W_Q and W_K, which are near 0",
         arms="sgd_squared",
-        statistic=EverySeed(5),
     ),
-    Claim(
+    two_stages(
         "B-9b",
         "With cross-entropy, too, keys and queries start to move after the values (SGD)",
         "Li 2023, two-stage process",
@@ -219,30 +208,20 @@ CLAIMS = (
         "an order; with cross-entropy the values keep growing: the loss has no finite optimum",
         prediction="values first",
         arms="sgd_entropy",
-        statistic=EverySeed(5),
     ),
-    Claim(
+    two_stages(
         "B-9c",
         "The mechanism: at W_K = W_Q = 0 their gradients vanish and that of W_V does not; near 0"
         " they are of order start x ||W_V||",
         "Li 2023, intuition for the two-stage process",
         (
-            near_zero(
-                "norm of the gradients of W_K and W_Q at 0",
-                partial(_gradient_at_zero, ["keys", "queries"]),
-                AtMost(1e-12),
-                statistic=EverySeed(),
-            ),
-            near_zero(
-                "norm of the gradient of W_V at 0",
-                partial(_gradient_at_zero, ["values"]),
-                Above(1e-3),
-                statistic=EverySeed(),
-            ),
+            near_zero("norm of the gradients of W_K and W_Q at 0", _key_gradients, AtMost(1e-12)),
+            near_zero("norm of the gradient of W_V at 0", _value_gradient, Above(1e-3)),
             near_zero(
                 "exponent of gradient of W_K / (start x ||W_V||) in the start",
                 _gradient_slope,
                 Within(-0.1, 0.1),
+                statistic=Mean(),
             ),
         ),
         "1e-12, as specified; 0.1 on an exponent over two decades: a third-order term of relative"
@@ -250,8 +229,9 @@ CLAIMS = (
         paper="gradients near 0",
         prediction="0, not 0, exponent 0",
         arms="sgd_squared",
+        statistic=EverySeed(),
     ),
-    Claim(
+    two_stages(
         "B-9d",
         "Adam has the two stages as well",
         "Li 2023, two-stage process ('using SGD or Adam')",
@@ -262,13 +242,12 @@ CLAIMS = (
         "0.1, as for B-9",
         paper="two stages",
         prediction="none: Adam divides tiny gradients by their own size",
-        statistic=EverySeed(5),
         expected="fails",
         reason="Adam rescales each gradient to the size of the rate, so the small gradients of W_K"
         " and W_Q do not delay them: they move from step 1. The slides call the phenomenon"
         " sensitive to hyperparameters and do not give theirs.",
     ),
-    Claim(
+    two_stages(
         "B-12",
         "From a larger initialisation there are no clear two stages: keys and queries have moved"
         " farther at the boundary",
@@ -276,14 +255,13 @@ CLAIMS = (
         (
             Check(
                 f"share at the boundary, start {LARGE:g} / start {SMALL:g}",
-                partial(_softened, "sgd_squared"),
+                _softened,
                 Above(1.0),
-                "sgd_squared",
                 where={"start": [SMALL, LARGE]},
             ),
             at_small(
                 f"share at the boundary, PyTorch's default start / start {SMALL:g}",
-                partial(_softened, DEFAULT),
+                _softened,
                 Above(1.0),
                 ("sgd_squared", DEFAULT),
             ),
@@ -291,7 +269,7 @@ CLAIMS = (
         "an order",
         paper="not visibly two-stage",
         prediction="the escape from near 0 is shorter",
-        statistic=EverySeed(5),
+        arms="sgd_squared",
     ),
 )
 
@@ -299,19 +277,19 @@ CLAIMS = (
 # -- figures ---------------------------------------------------------------------------------------
 
 
-def figures(arms: Mapping[str, Arm], config: Config) -> Sequence[Figure]:
+def figures(arms: Arms, config: Config) -> Sequence[Figure]:
     return _displacements(arms), _map(arms, config), _norms(arms)
 
 
-def _displacements(arms: Mapping[str, Arm]) -> Figure:
+def _displacements(arms: Arms) -> Figure:
     panels = []
     for name, title in ARMS.items():
         # Step 0 is left out: the initialisation, drawn again, differs from itself by rounding.
         moved = arms[name].trajectory["displacement"].sel(start=SMALL, step=slice(1, None))
         boundary = float(stages(arms[name])["boundary"].sel(AT_SMALL).mean("seed"))
         ends = np.asarray([float(moved.min()), float(moved.max())])
-        label = "boundary: W_V has reached 90 %"
-        lines = (*_parts(moved), Line(label, np.full(2, boundary), ends, role="reference"))
+        label, at = "boundary: W_V has reached 90 %", np.full(2, boundary)
+        lines = (*_parts(moved), Line(label, at, ends, role="reference"))
         panels.append(Panel(title, "step", "displacement", lines, "log", "log"))
     caption = (
         f"Displacement of W_V, W_K and W_Q from an initialisation of scale {SMALL:g}; mean over"
@@ -322,22 +300,16 @@ def _displacements(arms: Mapping[str, Arm]) -> Figure:
 
 def _parts(values: xr.DataArray, mark: str = "") -> tuple[Line, ...]:
     """A line for each of W_V, W_K and W_Q."""
-    return tuple(
-        over_seeds(
-            f"{mark}{label}{mark}", values["step"], values.sel(part=part).transpose("seed", "step")
-        )
-        for part, label in PARTS.items()
-    )
+    labels = {part: f"{mark}{label}{mark}" for part, label in PARTS.items()}
+    return tuple(curve(label, values.sel(part=part)) for part, label in labels.items())
 
 
-def _map(arms: Mapping[str, Arm], config: Config) -> Figure:
+def _map(arms: Arms, config: Config) -> Figure:
     starts = [start for start in STARTS if start > 0]
-    shares = [
-        stages(arms[name])["share"].mean("seed", skipna=False).sel(start=starts).values
-        for name in ARMS
-    ]
+    shares = [stages(arms[name])["share"].sel(start=starts) for name in ARMS]
+    values = np.asarray([share.mean("seed", skipna=False).values for share in shares])
     label, names = "share of the displacement of W_K and W_Q at the boundary", list(ARMS.values())
-    cells = HeatMap(label, np.asarray(starts), np.asarray(names), np.asarray(shares), "log")
+    cells = HeatMap(label, np.asarray(starts), np.asarray(names), values, "log")
     title = "two stages where the share is at most 0.1"
     panel = Panel(title, "scale of the initialisation", "optimiser and loss", (cells,))
     ids = config.documents.topics * config.documents.words_per_topic + 1
@@ -351,7 +323,7 @@ def _map(arms: Mapping[str, Arm], config: Config) -> Figure:
     return Figure("topics_two_stage_map", "The map of two stages", caption, (panel,))
 
 
-def _norms(arms: Mapping[str, Arm]) -> Figure:
+def _norms(arms: Arms) -> Figure:
     """The slides' own picture, on linear axes."""
     panels = []
     for name in ("sgd_squared", "adam_squared"):
@@ -362,60 +334,29 @@ def _norms(arms: Mapping[str, Arm]) -> Figure:
     return Figure("topics_two_stage_norms", title, caption, tuple(panels))
 
 
-DIVERGENCES = (
-    Divergence(
-        "optimiser of the two-stage figure",
-        "not stated ('SGD or Adam')",
-        "not in the repository",
-        "SGD with squared error; all four are mapped",
-        "SGD has two stages with either loss (B-9, B-9b), Adam has none (B-9d)",
-    ),
-    Divergence(
-        "initialisation of W_K, W_Q, W_V",
-        "near 0",
-        "noise x Uniform(0, 1), all positive; the noise defaults to 0.0",
-        "N(0, std^2)",
-        "at exactly 0 the gradients of W_K and W_Q stay 0 (B-9c)",
-    ),
-    Divergence(
-        "output bias",
-        "b_pred",
-        "frozen to 0 with the decoder",
-        "none",
-        "its curvature is 10 to 20 times that of the values: SGD would need smaller steps",
-    ),
-    Divergence(
-        "inputs",
-        "one-hot",
-        "one-hot, then LayerNorm with a trained type embedding: two words have cosine 0.991",
-        "one-hot",
-        "the authors' model differs from that of the slides",
-    ),
-    Divergence(
-        "documents",
-        "tau topics, N to infinity",
-        "10,000 fixed documents, Dirichlet topics, masks drawn once",
-        "new documents of 64 words every step",
-        "values end 6 % below 1/(v(1-(1-p_c)p_m)) (finite N), and 14 % once attention moves",
-    ),
+DIVERGENCES = divergences(
+    """
+    optimiser of the two-stage figure | not stated ('SGD or Adam') | not in the repository | SGD
+        with squared error; all four are mapped | SGD has two stages with either loss (B-9, B-9b),
+        Adam has none (B-9d)
+    initialisation of W_K, W_Q, W_V | near 0 | noise x Uniform(0, 1), all positive; the noise
+        defaults to 0.0 | N(0, std^2) | at exactly 0 the gradients of W_K and W_Q stay 0 (B-9c)
+    output bias | b_pred | frozen to 0 with the decoder | none | its curvature is 10 to 20 times
+        that of the values: SGD would need smaller steps
+    inputs | one-hot | one-hot, then LayerNorm with a trained type embedding: two words have cosine
+        0.991 | one-hot | the authors' model differs from that of the slides
+    documents | tau topics, N to infinity | 10,000 fixed documents, Dirichlet topics, masks drawn
+        once | new documents of 64 words every step | values end 6 % below 1/(v(1-(1-p_c)p_m))
+        (finite N), and 14 % once attention moves
+    """
 )
 
+TITLE = "Values first, attention second"
+SIZES = DocumentSettings(5, 5, 2)
+PRESETS = {
+    "quick": Config(SIZES, squared_rate=8.0, entropy_rate=8.0, squared_steps=1500, steps=1000),
+    "paper": Config(),
+}
 STUDY = Study(
-    name="topics_two_stage",
-    title="Values first, attention second",
-    paper="Li, Li & Risteski 2023",
-    presets={
-        "quick": Config(
-            DocumentSettings(5, 5, 2),
-            squared_rate=8.0,
-            entropy_rate=8.0,
-            squared_steps=1500,
-            steps=1000,
-        ),
-        "paper": Config(),
-    },
-    experiment=experiment,
-    claims=CLAIMS,
-    figures=figures,
-    divergences=DIVERGENCES,
+    "topics_two_stage", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
 )

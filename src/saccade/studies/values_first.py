@@ -9,6 +9,7 @@ distance from its first to its last value. A ratio (values / attention) below 1:
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -16,13 +17,13 @@ import xarray as xr
 from saccade.core.batches import Fresh
 from saccade.core.bound import Above, Below
 from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, Line, Panel, over_seeds
+from saccade.core.figure import Figure, Panel, curve, level
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
 from saccade.core.record import Arm
 from saccade.core.schedule import AtSteps, Every, Recording
 from saccade.core.statistics import EverySeed
-from saccade.core.study import Divergence, Study
+from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count, require_positive, require_single, with_sweep
 from saccade.core.trajectory import at_place, at_start, half_rise
 from saccade.models.attention_classifier import AttentionClassifierConfig
@@ -97,39 +98,27 @@ class Config:
 
 def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
     sizes = (config.topics, config.words_per_topic, config.topics_per_document)
-    classifier = AttentionClassifierConfig(head="TC")
+    sentences = TopicSentences(dictionary_size=config.dictionary_size, train_size=config.sentences)
+    documents = TopicDocuments(*sizes, shortest=64, longest=64, train_size=64, test_size=1)
     copying = Copying(config.length, float(config.choice), largest=config.choice)
-    probes = (TokenAccuracy(), AttentionPlaces(), LexicalKnowledge())
-    sentences = lab.train(
-        TopicSentences(dictionary_size=config.dictionary_size, train_size=config.sentences),
-        with_sweep(classifier, "embedding_std", EMBEDDING_STARTS, "start"),
-        GradientDescent(config.sentence_rate),
-        config.sentence_steps,
-        Recording((TopicWords(),), _dense(config.sentence_steps)),
-        seeds=config.seeds,
-        name="values_first Lu 2021",
-    )
-    documents = lab.train(
-        TopicDocuments(*sizes, shortest=64, longest=64, train_size=64, test_size=1),
-        with_sweep(OneLayerTransformerConfig(), "start_std", MATRIX_STARTS, "start"),
-        GradientDescent(config.document_rate),
-        config.document_steps,
-        Recording((Displacements(),), _dense(config.document_steps)),
-        seeds=config.seeds,
-        batches=Fresh(16),
-        name="values_first Li 2023",
-    )
-    copies = lab.train(
-        with_sweep(copying, "words", (config.length, config.choice)),
-        SequenceToSequenceConfig(config.hidden),
-        Adam(config.copying_rate),
-        config.copying_steps,
-        Recording(probes, Every(1)),
-        seeds=config.seeds,
-        batches=Fresh(config.batch_size),
-        name="values_first Snell 2021",
-    )
-    return {"lu": Arm.of(sentences), "li": Arm.of(documents), "snell": Arm.of(copies)}
+    copying = with_sweep(copying, "words", (config.length, config.choice))
+    classifier = AttentionClassifierConfig(head="TC")
+    classifier = with_sweep(classifier, "embedding_std", EMBEDDING_STARTS, "start")
+    transformer = with_sweep(OneLayerTransformerConfig(), "start_std", MATRIX_STARTS, "start")
+    recurrent = SequenceToSequenceConfig(config.hidden)
+    train = partial(lab.train, seeds=config.seeds)
+    descent, steps = GradientDescent(config.sentence_rate), config.sentence_steps
+    record = Recording((TopicWords(),), _dense(steps))
+    lu = train(sentences, classifier, descent, steps, record, name="values_first Lu 2021")
+    descent, steps = GradientDescent(config.document_rate), config.document_steps
+    record = Recording((Displacements(),), _dense(steps))
+    options: Any = {"batches": Fresh(16), "name": "values_first Li 2023"}
+    li = train(documents, transformer, descent, steps, record, **options)
+    adam, steps = Adam(config.copying_rate), config.copying_steps
+    record = Recording((TokenAccuracy(), AttentionPlaces(), LexicalKnowledge()), Every(1))
+    options = {"batches": Fresh(config.batch_size), "name": "values_first Snell 2021"}
+    snell = train(copying, recurrent, adam, steps, record, **options)
+    return {"lu": Arm.of(lu), "li": Arm.of(li), "snell": Arm.of(snell)}
 
 
 def _dense(steps: int) -> AtSteps:
@@ -142,17 +131,14 @@ def _dense(steps: int) -> AtSteps:
 
 
 def curves(arms: Mapping[str, Arm], paper: str) -> tuple[xr.DataArray, xr.DataArray]:
-    """The paper's quantities for values and attention, along training; `snell_sizes` are the sizes
-    of beta and alpha instead of their orders.
-    """
+    """The quantities for values and attention; `snell_sizes`: beta and alpha by size, not order."""
     trajectory = arms[paper.removesuffix("_sizes")].trajectory
     if paper == "lu":
         return trajectory["norm"].mean("word"), trajectory["score"].mean("word")
     if paper == "li":
         moved = trajectory["displacement"]
-        squares = moved.sel(part=["keys", "queries"]) ** 2
-        attention = xr.ufuncs.sqrt(squares.sum("part", skipna=False))
-        return moved.sel(part="values", drop=True), attention
+        squares = (moved.sel(part=["keys", "queries"]) ** 2).sum("part", skipna=False)
+        return moved.sel(part="values", drop=True), xr.ufuncs.sqrt(squares)
     if paper == "snell_sizes":
         return trajectory["lexicon_right"], trajectory["attention_mass"].sel(offset=0, drop=True)
     accuracy = trajectory["attention_accuracy"].sel(offset=READABLE).sum("offset")
@@ -200,8 +186,9 @@ def _first(paper: str, quantity: str) -> Check:
     return Check(quantity, partial(_at_usual, paper), Below(1.0), arm, where=where)
 
 
+_claim = partial(Claim, statistic=EverySeed(5))
 CLAIMS = (
-    Claim(
+    _claim(
         "E-13",
         "Values rise before attention in the models of all three papers",
         "ours, across Lu 2021, Li 2023 and Snell 2021",
@@ -210,24 +197,20 @@ CLAIMS = (
             _first("li", "Li: half-rise of W_V / of W_K and W_Q"),
             _first("snell", "Snell: half-rise of A(right position, beta) / of attention accuracy"),
         ),
-        tolerance="an order, in all seeds, at the papers' own initialisations",
+        "an order, in all seeds, at the papers' own initialisations",
         prediction="Lu: norm past half at half of the score (SEN); Li: W_K's gradient contains W_Q",
-        statistic=EverySeed(5),
     ),
-    Claim(
+    _claim(
         "E-13b",
         "In Snell's model the probability beta also rises before attention",
         "ours; Snell 2021, section 2.2",
         _first("snell_sizes", "half-rise of beta at the right position / of attention there"),
-        tolerance="an order, in all seeds",
-        statistic=EverySeed(5),
+        "an order, in all seeds",
         expected="fails",
-        reason=(
-            "Beta is first by order (which position is largest), not by size: a beta near 1 needs a"
-            " trained readout, and the readout is trained on what attention selects."
-        ),
+        reason="Beta is first by order (which position is largest), not by size: a beta near 1"
+        " needs a trained readout, and the readout is trained on what attention selects.",
     ),
-    Claim(
+    _claim(
         "E-13c",
         "The lead of values decreases with the scale of the initialisation: it shrinks in Li's"
         " model, and in Lu's model the order reverses",
@@ -248,9 +231,8 @@ CLAIMS = (
                 where={"start": LARGEST["lu"]},
             ),
         ),
-        tolerance="orders, in all seeds",
+        "orders, in all seeds",
         prediction="Li: W_K's gradient is of the order of W_Q; Lu: theorem 1 needs a small start",
-        statistic=EverySeed(5),
     ),
     Claim(
         "E-13d",
@@ -263,7 +245,7 @@ CLAIMS = (
             Below(0.5),
             "snell",
         ),
-        tolerance="half as far",
+        "half as far",
         prediction="0",
     ),
 )
@@ -280,30 +262,28 @@ def _rises(arms: Mapping[str, Arm], config: Config) -> Figure:
     panels = []
     for paper, title in PAPERS.items():
         lines = []
-        for label, curve in zip(("values", "attention"), curves(arms, paper), strict=True):
-            chosen = curve.sel(_usual(paper, config))
+        for label, values in zip(("values", "attention"), curves(arms, paper), strict=True):
+            chosen = values.sel(_usual(paper, config))
             rise = chosen - at_start(chosen)
             share = (rise / at_place(rise, -1)).sel(step=slice(1, None))
-            lines.append(over_seeds(label, share["step"], share))
-        ends = np.asarray([1.0, float(arms[paper].trajectory["step"].max())])
-        lines.append(Line("half", ends, np.full(2, 0.5), role="reference"))
+            lines.append(curve(label, share))
+        lines.append(level("half", (1.0, float(arms[paper].trajectory["step"].max())), 0.5))
         panels.append(Panel(title, "step", "share of the total rise", tuple(lines), "log"))
     caption = (
-        "Rise of values and attention as a share of their total rise, mean over seeds with the"
-        " range, at the papers' own initialisations."
+        "Rise of values and attention / their total rise, mean over seeds with the range, at the"
+        " papers' own initialisations."
     )
     return Figure("values_first_rises", "Values first, attention second", caption, tuple(panels))
 
 
 def _by_start(arms: Mapping[str, Arm]) -> Figure:
-    lines = []
-    for paper, label in (("lu", "Lu 2021: embeddings"), ("li", "Li 2023: W_K, W_Q, W_V")):
-        found = ratio(arms, paper)
-        lines.append(over_seeds(label, found["start"], found))
-    starts = np.asarray([min(MATRIX_STARTS), LARGEST["lu"]])
-    lines.append(Line("values and attention together", starts, np.ones(2), role="reference"))
+    lines = (
+        curve("Lu 2021: embeddings", ratio(arms, "lu")),
+        curve("Li 2023: W_K, W_Q, W_V", ratio(arms, "li")),
+        level("values and attention together", (min(MATRIX_STARTS), LARGEST["lu"]), 1.0),
+    )
     labels = ("initial standard deviation", "half-rise of values / of attention")
-    panel = Panel("against the initialisation", *labels, tuple(lines), "log", "log")
+    panel = Panel("against the initialisation", *labels, lines, "log", "log")
     caption = (
         "Half-rise of values over that of attention against the scale of the initialisation, mean"
         " over seeds with the range. Below the line, values are first."
@@ -312,48 +292,22 @@ def _by_start(arms: Mapping[str, Arm]) -> Figure:
     return Figure("values_first_starts", title, caption, (panel,))
 
 
-DIVERGENCES = (
-    Divergence(
-        "measure",
-        "each paper has its own",
-        "each code has its own",
-        "half-rise: half of the distance from first to last value",
-        "one measure for three papers",
-    ),
-    Divergence(
-        "Snell's quantities",
-        "beta and alpha",
-        "attention accuracy at l, l - 1 and l + 1",
-        "A(right position, beta) and attention accuracy at l and l + 1: a state at l - 1 cannot"
-        " hold the word",
-        "an order on both sides (E-13b: sizes)",
-    ),
+DIVERGENCES = divergences(
+    """
+    measure | three | three | half-rise: halfway from first to last | one for all papers
+    Snell's quantities | beta and alpha | attention accuracy at l, l - 1 and l + 1 | A(right
+        position, beta), accuracy at l and l + 1: a state at l - 1 cannot hold the word | an order
+        on both sides (E-13b: sizes)
+    """
 )
 
-QUICK = Config(
-    sentences=400,
-    dictionary_size=1000,
-    sentence_rate=0.25,
-    sentence_steps=2000,
-    topics=5,
-    words_per_topic=5,
-    topics_per_document=2,
-    document_rate=8.0,
-    document_steps=1500,
-    length=10,
-    choice=15,
-    hidden=32,
-    batch_size=32,
-    copying_rate=0.005,
-    copying_steps=60,
-)
+QUICK: dict[str, Any] = {"sentences": 400, "dictionary_size": 1000, "sentence_rate": 0.25}
+QUICK |= {"sentence_steps": 2000, "topics": 5, "words_per_topic": 5, "topics_per_document": 2}
+QUICK |= {"document_rate": 8.0, "document_steps": 1500, "length": 10, "choice": 15, "hidden": 32}
+QUICK |= {"batch_size": 32, "copying_rate": 0.005, "copying_steps": 60}
+PRESETS = {"quick": Config(**QUICK), "paper": Config()}
+TITLE = "Values first, attention second, in three papers' models"
+PAPER = "Lu 2021, Li 2023 and Snell 2021"
 STUDY = Study(
-    name="values_first",
-    title="Values first, attention second, in three papers' models",
-    paper="Lu 2021, Li 2023 and Snell 2021",
-    presets={"quick": QUICK, "paper": Config()},
-    experiment=experiment,
-    claims=CLAIMS,
-    figures=figures,
-    divergences=DIVERGENCES,
+    "values_first", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
 )

@@ -1,8 +1,6 @@
-"""Sequences of distinct words to be copied (Snell, Zhong, Klein & Steinhardt 2021, sections 3.3 and
-6.2).
+"""Sequences of distinct words to be copied (Snell et al. 2021, sections 3.3 and 6.2).
 
-Ids 0 and 1 are END and START; words have ids from 2. Example, 3 distinct words of 5, copied and
-permuted:
+Ids 0 and 1 are END and START; words have ids from 2. Example, 3 of 5 words, copied and permuted:
 
     [4, 2, 6, END] -> [4, 2, 6, END]        [4, 2, 6, END] -> [6, 4, 2, END]
 
@@ -12,7 +10,8 @@ ids, of which the first `words` are drawn.
 """
 
 import dataclasses
-from typing import Literal, Self, get_args
+import math
+from typing import Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, FIRST_WORD, AbstractTask, SentencePairs
-from saccade.core.sweep import Swept, require, require_count
+from saccade.core.sweep import Swept, require, require_choices, require_count
 
 Order = Literal["copied", "permuted"]
 
@@ -37,15 +36,13 @@ class Copying(AbstractTask):
     groups: int = 1
     """Disjoint sets of words; each sequence draws from one of them."""
     order: Order = "copied"
-    """copied: the output repeats the input. permuted: one fixed permutation of it, the same for
-    all sequences."""
+    """copied: the output repeats the input. permuted: the same permutation of every input."""
     permutation: int = 0
     """Number of the fixed permutation."""
     largest: int | None = None
     """Words per set that have an id; None: `words`, which then cannot be swept."""
     stream: float = 0.0
-    """Number of the stream of sequences: members of one seed with different streams see different
-    sequences."""
+    """Number of the stream of sequences: members of one seed differ if their streams do."""
     train_size: int = 1
     """Sequences in the training set; with fresh batches it only serves to measure the loss."""
     test_size: int = 50
@@ -54,29 +51,17 @@ class Copying(AbstractTask):
     def __post_init__(self):
         require_count(self, "length", "groups", "train_size", "test_size")
         require_count(self, "permutation", least=0)
-        require(
-            self,
-            "stream",
-            "a whole number, at least 0",
-            lambda value: value >= 0 and float(value).is_integer(),
-        )
-        orders = get_args(Order)
-        require(self, "order", ", ".join(orders), lambda value: value in orders)
-        least, most = self.length, self.largest
+        whole, least, most = "a whole number, at least", self.length, self.largest
+        require(self, "stream", f"{whole} 0", lambda value: value >= 0 and value % 1 == 0)
+        require_choices(self)
         if most is not None:
             require_count(self, "largest", least=least)
-        limit = "" if most is None else f", at most {most}"
-        require(
-            self,
-            "words",
-            f"a whole number, at least the {least} words of a sequence{limit}",
-            lambda value: least <= value <= (most or float("inf")) and float(value).is_integer(),
-        )
+        limit, top = ("", math.inf) if most is None else (f", at most {most}", most)
+        allowed = f"{whole} the {least} words of a sequence{limit}"
+        require(self, "words", allowed, lambda value: least <= value <= top and value % 1 == 0)
         if most is None and isinstance(self.words, Swept):
-            raise ConfigError(
-                "largest: got None, allowed: with swept words a whole number, at least their"
-                f" largest, {int(max(self.words.values))}"
-            )
+            allowed = f"with swept words {whole} their largest, {int(max(self.words.values))}"
+            raise ConfigError(f"largest: got None, allowed: {allowed}")
 
     @classmethod
     def example(cls) -> Self:
@@ -107,9 +92,8 @@ class Copying(AbstractTask):
         return np.append(order, self.length)
 
     def sample(self, key: PRNGKeyArray, size: int) -> SentencePairs:
-        group_key, word_key = jax.random.split(
-            jax.random.fold_in(key, jnp.asarray(self.stream).astype(jnp.uint32))
-        )
+        key = jax.random.fold_in(key, jnp.asarray(self.stream).astype(jnp.uint32))
+        group_key, word_key = jax.random.split(key)
         ranks = jax.random.uniform(word_key, (size, self.set_size))
         # Words that are not drawn are sorted to the end.
         ranks = jnp.where(jnp.arange(self.set_size) < self.words, ranks, 2.0)

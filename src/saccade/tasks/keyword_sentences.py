@@ -1,9 +1,7 @@
-"""Sentences that are positive if they contain a keyword (Snell, Zhong, Klein & Steinhardt 2021,
-section 6.1).
+"""Sentences that are positive if they contain a keyword (Snell et al. 2021, section 6.1).
 
 Half of the sentences are positive and contain the keyword, word 0, exactly once, at a random
-position; all other positions hold other words, drawn with replacement. Example, 4 words per
-sentence:
+position; all other positions hold other words, drawn with replacement. Example with 4 words:
 
     [7, 0, 3, 7] -> positive        [5, 2, 9, 2] -> negative
 
@@ -35,6 +33,7 @@ class KeywordSentences(AbstractTask):
     """Sentences in the training set; with fresh batches it only serves to measure the loss."""
     test_size: int = 400
     """Sentences in the test set."""
+    labels = 2
 
     def __post_init__(self):
         require_count(self, "length", "train_size", "test_size")
@@ -48,15 +47,10 @@ class KeywordSentences(AbstractTask):
     def vocabulary_size(self) -> int:
         return self.words
 
-    @property
-    def labels(self) -> int:
-        return 2
-
     def sample(self, key: PRNGKeyArray, size: int) -> Batch:
         label_key, place_key, word_key = jax.random.split(key, 3)
-        words = jax.random.randint(
-            word_key, (size, self.length), KEYWORD + 1, self.words, jnp.int32
-        )
+        shape = (size, self.length)
+        words = jax.random.randint(word_key, shape, KEYWORD + 1, self.words, jnp.int32)
         positive = jax.random.bernoulli(label_key, shape=(size,))
         place = jax.random.randint(place_key, (size,), 0, self.length)
         marked = positive[:, None] & (jnp.arange(self.length) == place[:, None])

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
 from saccade.core.interfaces import END, FIRST_WORD, AbstractTask, SentencePairs
-from saccade.core.sweep import require, require_count
+from saccade.core.sweep import require_count, require_finite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,13 +47,8 @@ class LexiconSentences(AbstractTask):
         require_count(self, "shortest", "train_size", "test_size")
         require_count(self, "longest", least=self.shortest)
         require_count(self, "lexicon", least=0)
-        for field, least in (("exponent", 0), ("window", 1)):
-            require(
-                self,
-                field,
-                f"a finite number, at least {least}",
-                lambda value, least=least: least <= value < float("inf"),
-            )
+        require_finite(self, "exponent")
+        require_finite(self, "window", least=1)
 
     @classmethod
     def example(cls) -> Self:
@@ -79,9 +74,8 @@ class LexiconSentences(AbstractTask):
         length_key, word_key, order_key = jax.random.split(key, 3)
         places = jnp.arange(self.longest + 1)
         length = jax.random.randint(length_key, (size, 1), self.shortest, self.longest + 1)
-        chosen = jax.random.categorical(
-            word_key, jnp.log(self.frequencies), shape=(size, self.longest + 1)
-        )
+        shape = (size, self.longest + 1)
+        chosen = jax.random.categorical(word_key, jnp.log(self.frequencies), shape=shape)
         there = places < length
         # Target words are sorted by their source position plus a uniform number in [0, window).
         rank = places + self.window * jax.random.uniform(order_key, chosen.shape)

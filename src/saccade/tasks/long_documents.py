@@ -1,5 +1,4 @@
-"""Infinitely long documents about topics: exact expectations instead of samples (Li, Li & Risteski
-2023, N -> infinity).
+"""Infinitely long documents about topics: exact expectations, no samples (Li et al. 2023).
 
 The word frequencies of a long document follow from its set S of topics. Two views of this
 population, both exact for any number of topics:
@@ -24,13 +23,12 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractBatch, AbstractTask
 from saccade.core.sweep import Swept, require, require_count
-from saccade.tasks.topic_documents import Masking, Shares, TopicDocuments
+from saccade.tasks.topic_documents import AbstractTopicTask, Masking, Shares
 
 
 class Moments(AbstractBatch):
@@ -45,7 +43,7 @@ class Moments(AbstractBatch):
 
 
 @dataclasses.dataclass(frozen=True)
-class LongDocuments(AbstractTask):
+class LongDocuments(AbstractTopicTask):
     """The second moments of the frequencies of long documents. `sample` draws nothing."""
 
     topics: int = 10
@@ -74,26 +72,7 @@ class LongDocuments(AbstractTask):
         """Rows of the moments."""
         return self.topics + 1
 
-    @property
-    def test_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.topics + 1
-
-    @property
-    def finite(self) -> TopicDocuments:
-        """Documents of finite length with the same ids and topics."""
-        return TopicDocuments(self.topics, self.words_per_topic, topics_per_document=1)
-
-    @property
-    def vocabulary_size(self) -> int:
-        return self.finite.vocabulary_size
-
-    @property
-    def hidden_id(self) -> int:
-        return self.finite.hidden_id
-
-    @property
-    def topic_of_id(self) -> np.ndarray:
-        return self.finite.topic_of_id
+    test_size = train_size  # pyright: ignore[reportAssignmentType]
 
     @property
     def shares(self) -> Shares:
@@ -103,22 +82,15 @@ class LongDocuments(AbstractTask):
         del key, size
         topics, per_document = self.topics, self.topics_per_document
         spread = jnp.sqrt(per_document * (topics - per_document) / (topics * (topics - 1)))
-        mean, deviations = (
-            jnp.full((1, topics), per_document / topics),
-            jnp.eye(topics) - 1 / topics,
-        )
-        in_document = jnp.concatenate([mean, spread * deviations], axis=0)  # row topic
+        mean = jnp.full((1, topics), per_document / topics)
+        in_document = jnp.concatenate([mean, spread * (jnp.eye(topics) - 1 / topics)])  # row topic
         constant = jnp.zeros(topics + 1).at[0].set(1)
         words = jnp.repeat(in_document, self.words_per_topic, axis=1)  # row word
         words = words / (self.words_per_topic * per_document)
         shares = self.shares
         seen = shares.right * words + shares.random * constant[:, None] / words.shape[1]
-        nothing = jnp.zeros((topics + 1, 1))
-        return Moments(
-            jnp.concatenate([shares.hidden * constant[:, None], seen], axis=1),
-            jnp.concatenate([nothing, words], axis=1),
-            constant,
-        )
+        shown = jnp.concatenate([shares.hidden * constant[:, None], seen], axis=1)
+        return Moments(shown, jnp.pad(words, ((0, 0), (1, 0))), constant)
 
 
 class Queries(AbstractBatch):
@@ -127,8 +99,7 @@ class Queries(AbstractBatch):
     probability: Float[Array, "*member kind"]
     """Probability of this kind among the selected positions."""
     count: Float[Array, "*member kind class"]
-    """Words in each class (own word, own topic, other topics of the document, other topics,
-    hidden)."""
+    """Words in each class (own word, own topic, others of the document, other topics, hidden)."""
     frequency: Float[Array, "*member kind class"]
     """Frequency of each single word of the class."""
     target: Float[Array, "*member kind class"]
@@ -159,14 +130,12 @@ class LongDocumentQueries(AbstractTask):
         require(self, "topics", "at least 2", lambda value: value >= 2)
         for field in ("words_per_topic", "topics_per_document"):
             require(self, field, "at least 1", lambda value: value >= 1)
-        most, least = (
-            choose(value.values) if isinstance(value, Swept) else value
-            for value, choose in ((self.topics_per_document, max), (self.topics, min))
-        )
+        most, least = self.topics_per_document, self.topics
+        most = max(most.values) if isinstance(most, Swept) else most
+        least = min(least.values) if isinstance(least, Swept) else least
         if not any(isinstance(size, jax.Array) for size in (most, least)) and most > least:
-            raise ConfigError(
-                f"topics_per_document: got {most:g}, allowed: at most the {least:g} topics"
-            )
+            allowed = f"at most the {least:g} topics"
+            raise ConfigError(f"topics_per_document: got {most:g}, allowed: {allowed}")
         for field in ("train_size", "test_size"):
             require(self, field, "4, the kinds of queries", lambda value: value == 4)
 
@@ -183,34 +152,20 @@ class LongDocumentQueries(AbstractTask):
         topics, words, present = self.topics, self.words_per_topic, self.topics_per_document
         masking, shares = self.masking, self.shares
         there = 1 / (words * present)
-        inside = shares.right * there + shares.random / (topics * words)
         outside = shares.random / (topics * words)
-        probability = (
-            masking.kept,
-            masking.replaced * present / topics,
-            masking.replaced * (1 - present / topics),
-            1 - masking.kept - masking.replaced,
-        )
+        inside = shares.right * there + outside
+        replaced = (masking.replaced * present / topics, masking.replaced * (1 - present / topics))
+        probability = (masking.kept, *replaced, 1 - masking.kept - masking.replaced)
+        of_topic = (1, words - 1, words * (present - 1), words * (topics - present), 1)
+        beyond = (1, words - 1, words * present, words * (topics - present - 1), 1)
+        hidden = (0, 0, words * present, words * (topics - present), 1)
+        own_frequency = (inside, inside, outside, 0)
+        elsewhere = (0, 0, there, 0, 0)
         return Queries(
             probability=_rows(probability)[0],
-            count=_rows(
-                (1, words - 1, words * (present - 1), words * (topics - present), 1),
-                (1, words - 1, words * (present - 1), words * (topics - present), 1),
-                (1, words - 1, words * present, words * (topics - present - 1), 1),
-                (0, 0, words * present, words * (topics - present), 1),
-            ),
-            frequency=_rows(
-                (inside, inside, inside, outside, shares.hidden),
-                (inside, inside, inside, outside, shares.hidden),
-                (outside, outside, inside, outside, shares.hidden),
-                (0, 0, inside, outside, shares.hidden),
-            ),
-            target=_rows(
-                (1, 0, 0, 0, 0),
-                (there, there, there, 0, 0),
-                (0, 0, there, 0, 0),
-                (0, 0, there, 0, 0),
-            ),
+            count=_rows(of_topic, of_topic, beyond, hidden),
+            frequency=_rows(*((own, own, inside, outside, shares.hidden) for own in own_frequency)),
+            target=_rows((1, 0, 0, 0, 0), (there, there, there, 0, 0), elsewhere, elsewhere),
             looks=_rows((1, 1, 1, 0))[0],
             words_per_topic=_rows((words,) * 4)[0],
         )

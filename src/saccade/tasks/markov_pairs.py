@@ -19,9 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractTask, Batch
-from saccade.core.sweep import require_count
+from saccade.core.sweep import require, require_count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +43,8 @@ class MarkovPairs(AbstractTask):
     def __post_init__(self):
         require_count(self, "topics", "sentence_size", least=2)
         require_count(self, "pairs_per_topic", "dictionary_size", "train_size", "test_size")
-        if self.dictionary_size < (least := 2 * self.pairs):
-            raise ConfigError(
-                f"dictionary_size: got {self.dictionary_size}, allowed: at least {least}, two per"
-                " topic pair"
-            )
+        allowed = f"at least {2 * self.pairs}, two per topic pair"
+        require(self, "dictionary_size", allowed, lambda size: size >= 2 * self.pairs)
 
     @classmethod
     def example(cls) -> Self:
@@ -56,16 +52,12 @@ class MarkovPairs(AbstractTask):
 
     @property
     def pairs(self) -> int:
-        """Topic pairs of all topics. Pair i has the words 2 i and 2 i + 1, and its topic is
-        i // pairs_per_topic.
-        """
+        """Pairs of all topics: pair i has words 2 i and 2 i + 1, topic i // pairs_per_topic."""
         return self.topics * self.pairs_per_topic
 
     @property
     def topic_items(self) -> np.ndarray:
-        """The items that a model should attend to: the topic pairs, numbered
-        first word * dictionary_size + second word.
-        """
+        """The items to attend to: topic pairs, numbered first * dictionary_size + second word."""
         return 2 * np.arange(self.pairs) * (self.dictionary_size + 1) + 1
 
     @property

@@ -11,7 +11,6 @@ the smaller dimension.
 """
 
 import dataclasses
-import math
 from typing import Protocol, Self
 
 import jax
@@ -19,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from saccade.core.interfaces import AbstractBatch, AbstractTask
-from saccade.core.sweep import require, require_count, require_positive
+from saccade.core.sweep import require, require_count, require_finite, require_positive
 
 
 class HasVectors(Protocol):
@@ -27,13 +26,10 @@ class HasVectors(Protocol):
 
     @property
     def width(self) -> int: ...
-
     @property
     def dimension(self) -> float: ...
-
     @property
     def outputs(self) -> int: ...
-
     @property
     def active(self) -> Float[Array, " feature"]: ...
 
@@ -68,16 +64,10 @@ class RandomSequences(AbstractTask):
 
     def __post_init__(self):
         require_count(self, "train_size", "test_size", "positions", "width", "outputs")
-        width = self.width
-        require(
-            self,
-            "dimension",
-            f"a whole number from 1 to the width, {width}",
-            lambda value: 1 <= value <= width and float(value).is_integer(),
-        )
+        allowed = f"a whole number from 1 to the width, {self.width}"
+        require(self, "dimension", allowed, range(1, self.width + 1).__contains__)
         require_positive(self, "input_variance")
-        finite = "a finite number, at least 0"
-        require(self, "target_std", finite, lambda value: 0 <= value < math.inf)
+        require_finite(self, "target_std")
 
     @classmethod
     def example(cls) -> Self:
@@ -91,7 +81,6 @@ class RandomSequences(AbstractTask):
     def sample(self, key: PRNGKeyArray, size: int) -> Sequences:
         input_key, target_key = jax.random.split(key)
         spread = self.active * jnp.sqrt(self.input_variance / self.dimension)
-        inputs = spread * jax.random.normal(input_key, (size, self.positions, self.width))
-        shape = (size, self.positions, self.outputs)
-        targets = self.target_std * jax.random.normal(target_key, shape)
-        return Sequences(inputs, targets)
+        inputs = jax.random.normal(input_key, (size, self.positions, self.width))
+        targets = jax.random.normal(target_key, (size, self.positions, self.outputs))
+        return Sequences(spread * inputs, self.target_std * targets)

@@ -14,7 +14,7 @@ marker and ends with an end marker.
 """
 
 import dataclasses
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +23,11 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractBatch, AbstractTask, HasVocabulary
-from saccade.core.sweep import Swept, require, require_count, require_positive
+from saccade.core.sweep import Swept, require, require_choices, require_count, require_positive
 
 Topics = Literal["distinct", "dirichlet"]
 Replacements = Literal["words", "all"]
+Draws = Float[Array, "document position"]
 
 NO_TOPIC = -1
 
@@ -58,15 +59,11 @@ class Masking:
         require(self, "selected", "above 0 and at most 1", lambda value: 0 < value <= 1)
         for field in ("kept", "replaced"):
             require(self, field, "from 0 to 1", lambda value: 0 <= value <= 1)
-        kept, replaced = (
-            max(value.values) if isinstance(value, Swept) else value
-            for value in (self.kept, self.replaced)
-        )
-        traced = any(isinstance(value, jax.Array) for value in (kept, replaced))
-        if not traced and kept + replaced > 1 + 1e-12:
-            raise ConfigError(
-                f"kept + replaced: got {kept:g} + {replaced:g}, allowed: at most 1 together"
-            )
+        parts = (self.kept, self.replaced)
+        most = [max(part.values) if isinstance(part, Swept) else part for part in parts]
+        if not any(isinstance(part, jax.Array) for part in most) and sum(most) > 1 + 1e-12:
+            got = "{:g} + {:g}".format(*most)
+            raise ConfigError(f"kept + replaced: got {got}, allowed: at most 1 together")
 
     @property
     def shares(self) -> Shares:
@@ -86,16 +83,12 @@ class HasTopics(Protocol):
 
     @property
     def topics(self) -> float: ...
-
     @property
     def words_per_topic(self) -> float: ...
-
     @property
     def topics_per_document(self) -> float: ...
-
     @property
     def masking(self) -> Masking: ...
-
     @property
     def shares(self) -> Shares: ...
 
@@ -105,7 +98,6 @@ class HasTopicIds(HasTopics, HasVocabulary, Protocol):
 
     @property
     def hidden_id(self) -> int: ...
-
     @property
     def topic_of_id(self) -> np.ndarray: ...
 
@@ -123,8 +115,36 @@ class Documents(AbstractBatch):
     """True where there is a word; None if every document is full."""
 
 
+class AbstractTopicTask(AbstractTask):
+    """A task of documents about topics whose ids are the special ones, then the topics' words."""
+
+    topics: int
+    words_per_topic: int
+    markers: bool = False
+
+    @property
+    def hidden_id(self) -> int:
+        """The id that is shown for a hidden word."""
+        return 1 if self.markers else 0
+
+    @property
+    def first_word(self) -> int:
+        """The id of the first word of the first topic."""
+        return 4 if self.markers else 1
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self.first_word + self.topics * self.words_per_topic
+
+    @property
+    def topic_of_id(self) -> np.ndarray:
+        """Topic of every id; -1 for ids that are not words."""
+        word = np.arange(self.vocabulary_size) - self.first_word
+        return np.where(word >= 0, word // self.words_per_topic, NO_TOPIC)
+
+
 @dataclasses.dataclass(frozen=True)
-class TopicDocuments(AbstractTask):
+class TopicDocuments(AbstractTopicTask):
     """Masked bags of words with topics."""
 
     topics: int = 10
@@ -156,44 +176,17 @@ class TopicDocuments(AbstractTask):
         require_count(self, "topics", least=2)
         require_count(self, "words_per_topic", "topics_per_document", "shortest", "longest")
         require_count(self, "train_size", "test_size")
-        for field, allowed in (("mixture", Topics), ("replacements", Replacements)):
-            require(self, field, ", ".join(get_args(allowed)), get_args(allowed).__contains__)
+        require_choices(self)
         require_positive(self, "concentration")
-        if self.mixture == "distinct" and self.topics_per_document > self.topics:
-            raise ConfigError(
-                f"topics_per_document: got {self.topics_per_document}, allowed: at most the"
-                f" {self.topics} topics"
-            )
-        if self.longest < self.shortest:
-            raise ConfigError(
-                f"longest: got {self.longest}, allowed: at least the shortest, {self.shortest}"
-            )
+        if self.mixture == "distinct":
+            most = f"at most the {self.topics} topics"
+            require(self, "topics_per_document", most, lambda value: value <= self.topics)
+        least = f"at least the shortest, {self.shortest}"
+        require(self, "longest", least, lambda value: value >= self.shortest)
 
     @classmethod
     def example(cls) -> Self:
         return cls(3, 2, 2, shortest=3, longest=7, train_size=16, test_size=5)
-
-    # -- ids ---------------------------------------------------------------------------------------
-
-    @property
-    def hidden_id(self) -> int:
-        """The id that is shown for a hidden word."""
-        return 1 if self.markers else 0
-
-    @property
-    def first_word(self) -> int:
-        """The id of the first word of the first topic."""
-        return 4 if self.markers else 1
-
-    @property
-    def vocabulary_size(self) -> int:
-        return self.first_word + self.topics * self.words_per_topic
-
-    @property
-    def topic_of_id(self) -> np.ndarray:
-        """Topic of every id; -1 for ids that are not words."""
-        word = np.arange(self.vocabulary_size) - self.first_word
-        return np.where(word >= 0, word // self.words_per_topic, NO_TOPIC)
 
     @property
     def positions(self) -> int:
@@ -204,65 +197,50 @@ class TopicDocuments(AbstractTask):
     def shares(self) -> Shares:
         return self.masking.shares
 
-    # -- sampling ----------------------------------------------------------------------------------
-
     def sample(self, key: PRNGKeyArray, size: int) -> Documents:
         topic_key, length_key, position_key = jax.random.split(key, 3)
         # One draw for all positions compiles and runs faster than four.
-        word_draw, topic_draw, fate, other_word = jax.random.uniform(
-            position_key, (4, size, self.positions)
-        )
-        topic, word = self._topics_and_words(
-            topic_key, topic_draw[:, : self.longest], word_draw[:, : self.longest]
-        )
+        draws = jax.random.uniform(position_key, (4, size, self.positions))
+        word_draw, topic_draw = draws[:2, :, : self.longest]
+        fate, other_word = draws[2:]
+        word, topic = _whole(word_draw, self.words_per_topic), self._topics(topic_key, topic_draw)
         labels = self.first_word + topic * self.words_per_topic + word
-        mask = None
+        mask, length = None, self.longest
         if self.shortest < self.longest:
             length = jax.random.randint(length_key, (size, 1), self.shortest, self.longest + 1)
             mask = jnp.arange(self.longest) < length
             labels = jnp.where(mask, labels, 0)
-            if self.markers:
-                place = jnp.arange(self.positions - 1)
-                labels = jnp.where(place == length, 3, jnp.pad(labels, ((0, 0), (0, 1))))
-                mask = jnp.concatenate([jnp.ones((size, 1), bool), place <= length], axis=1)
-        elif self.markers:
-            labels = jnp.pad(labels, ((0, 0), (0, 1)), constant_values=3)
         if self.markers:
+            place = jnp.arange(self.positions - 1)
+            labels = jnp.where(place == length, 3, jnp.pad(labels, ((0, 0), (0, 1))))
             labels = jnp.pad(labels, ((0, 0), (1, 0)), constant_values=2)
+            if mask is not None:
+                mask = jnp.pad(place <= length, ((0, 0), (1, 0)), constant_values=True)
         low = self.first_word if self.replacements == "words" else 0
         replacement = low + _whole(other_word, self.vocabulary_size - low)
-        chosen = self.masking
-        kept = chosen.selected * chosen.kept
-        shown = jnp.where(
-            fate < kept + chosen.selected * chosen.replaced, replacement, self.hidden_id
-        )
+        chance = self.masking.selected
+        kept, replaced = chance * self.masking.kept, chance * self.masking.replaced
+        shown = jnp.where(fate < kept + replaced, replacement, self.hidden_id)
         shown = jnp.where(fate < kept, labels, shown)
         # Markers and padding are never predicted.
-        selected = (fate < chosen.selected) & (labels >= self.first_word)
+        selected = (fate < chance) & (labels >= self.first_word)
         labels = labels.astype(jnp.int32)
-        return Documents(
-            jnp.where(selected, shown, labels).astype(jnp.int32), labels, selected, mask
-        )
+        shown = jnp.where(selected, shown, labels).astype(jnp.int32)
+        return Documents(shown, labels, selected, mask)
 
-    def _topics_and_words(
-        self,
-        key: PRNGKeyArray,
-        topic_draw: Float[Array, "document position"],
-        word_draw: Float[Array, "document position"],
-    ) -> tuple[Int[Array, "document position"], Int[Array, "document position"]]:
-        """The topic of every position, and the index of its word within the topic."""
-        size, word = topic_draw.shape[0], _whole(word_draw, self.words_per_topic)
+    def _topics(self, key: PRNGKeyArray, draw: Draws) -> Int[Array, "document position"]:
+        """The topic of every position."""
         if self.mixture == "dirichlet":
             concentration = jnp.full(self.topics, 1.0) * self.concentration
-            shares = jax.random.dirichlet(key, concentration, (size,))
+            shares = jax.random.dirichlet(key, concentration, draw.shape[:1])
             below = jnp.cumsum(shares, axis=1)[:, None, :-1]
-            return jnp.sum(topic_draw[:, :, None] > below, axis=-1), word
+            return jnp.sum(draw[:, :, None] > below, axis=-1)
         chosen = self.topics_per_document
-        order = jnp.argsort(jax.random.uniform(key, (size, self.topics)), axis=1)
-        place = _whole(topic_draw, chosen)[:, :, None] == jnp.arange(chosen)
-        return jnp.sum(jnp.where(place, order[:, None, :chosen], 0), axis=-1), word
+        order = jnp.argsort(jax.random.uniform(key, (draw.shape[0], self.topics)), axis=1)
+        place = _whole(draw, chosen)[:, :, None] == jnp.arange(chosen)
+        return jnp.sum(jnp.where(place, order[:, None, :chosen], 0), axis=-1)
 
 
-def _whole(draw: Float[Array, "document position"], below: int) -> Int[Array, "document position"]:
+def _whole(draw: Draws, below: int) -> Int[Array, "document position"]:
     """Integers from 0 to `below` - 1, uniform up to one part in 2^23 / below."""
     return jnp.floor(draw * below).astype(jnp.int32)

@@ -34,16 +34,13 @@ class HasTopicWords(HasFillers, Protocol):
 
     @property
     def topics(self) -> int: ...
-
     @property
     def topic_words(self) -> int: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class TopicSentences(AbstractTask):
-    """One topic word, and `filler_size` words drawn with replacement from a dictionary of non-topic
-    words.
-    """
+    """One topic word, and `filler_size` other words, drawn with replacement."""
 
     topics: int = 4
     """Topics, equally likely."""
@@ -58,9 +55,7 @@ class TopicSentences(AbstractTask):
     test_size: int = 200
     """Sentences in the test set."""
     leak: float = 0.0
-    """Probability that a non-topic position holds a random topic word: violates the theory's
-    premise on purpose.
-    """
+    """Probability of a topic word at a non-topic position, against the theory's premise."""
 
     def __post_init__(self):
         require_count(self, "topics", least=2)

@@ -1,5 +1,4 @@
-"""Uniform attention learns co-occurrence first (Snell, Zhong, Klein & Steinhardt 2021, section 4.1,
-A.2).
+"""Uniform attention learns co-occurrence first (Snell et al. 2021, section 4.1, A.2).
 
 Statement. The proxy p_t = softmax((1/L) sum_l W e_{x_l}) is trained by gradient flow from e_i, W_o
 ~ N(0, I/d). For d -> inf the logit (W e_i)_o and the probability theta_io = softmax(W e_i)_o have
@@ -7,7 +6,6 @@ the initial derivatives
 
     d(W e_i)_o / d tau   =  2 (C_io - mean_o' C_io'),
     d theta_io / d tau   =  (2/|O|) (C_io - mean_o' C_io'),
-
     C_io  =  sum over pairs m, source positions l, target positions t of 1[x_l = i] 1[y_t = o] / L.
 
 Symbols. C: count table; L: words of a source sentence; |O|: output words; e [word, d], W [output,
@@ -23,9 +21,9 @@ the gradient flow is de = R W, dW = R^T e, so that for every d
     d(W e_i)_o / d tau  =  (R W W^T + e e^T R)_io.
 
 Both Gram matrices tend to the identity and p^m to 1/|O|, so that R tends to C less its mean over o;
-all errors are of order d^(-1/2). At the uniform point the Jacobian of softmax is (1/|O|) (I - 1 1^T
-/ |O|), and the logits' derivative already has mean zero over o: the factor 1/|O| remains. Equation
-15 drops it, and prints the logits' derivative (equation 54) for theta.
+all errors are of order d^(-1/2). There the Jacobian of softmax is (1/|O|) (I - 1 1^T / |O|), and
+the logits' derivative already has mean zero over o: the factor 1/|O| remains. Equation 15 drops it,
+and prints the logits' derivative (equation 54) for theta.
 
 Copying. A sequence of k distinct words of a set contains i with probability k/n, and both i and o
 with k (k-1) / (n (n-1)); each co-occurrence counts 1/k, and a set is drawn with probability 1/G. So
@@ -35,12 +33,12 @@ a pair adds on average (without END)
     C_ii / C_io = (n-1)/(k-1).
 
 With n = k the table is constant within a set: uniform attention cannot learn which word is a copy
-of which. Order does not matter, so a fixed permutation of the output has the same table. If END
-counts, L is larger by one: all entries of words shrink by k/(k+1), and their ratio is unchanged.
+of which. A fixed permutation of the output has the same table. If END counts, L is larger by one:
+all entries of words shrink by k/(k+1), and their ratio is unchanged.
 
-Limits. These are initial derivatives: they give the direction in which logits start, not where they
-end. |O| is the number of columns: a column that no target has still counts in the mean. The limit
-d -> inf is taken first: with many pairs the flow leaves the initial point soon.
+Limits. Initial derivatives give the direction in which logits start, not where they end. |O| counts
+columns that no target has. The limit d -> inf comes first: with many pairs the flow leaves the
+initial point soon.
 """
 
 import numpy as np
@@ -50,22 +48,23 @@ from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, FIRST_WORD
 from saccade.tasks.copying import Copying
 
+Ids = Int[Array | np.ndarray, "pair _"]
+Mask = Bool[Array | np.ndarray, "pair _"]
+Counts = Float[np.ndarray, "*some id output"]
+
 BLOCK = 4096
 """Pairs per block: a table of pairs and words for a whole corpus would not fit into memory."""
 
 
 def count_table(
-    source: Int[Array | np.ndarray, "pair source"],
-    target: Int[Array | np.ndarray, "pair target"],
-    source_mask: Bool[Array | np.ndarray, "pair source"],
-    target_mask: Bool[Array | np.ndarray, "pair target"],
+    source: Ids,
+    target: Ids,
+    source_mask: Mask,
+    target_mask: Mask,
     vocabulary_size: int,
-    *,
     without_end: bool = False,
 ) -> Float[np.ndarray, "id id"]:
-    """C, rows = source words; without END, L does not count it either. A pair without source words
-    adds nothing.
-    """
+    """C, rows = source words. Without END, L does not count it; an empty source adds nothing."""
     there, wanted = np.asarray(source_mask), np.asarray(target_mask)
     if without_end:
         there, wanted = there & (np.asarray(source) != END), wanted & (np.asarray(target) != END)
@@ -80,20 +79,13 @@ def count_table(
     return table
 
 
-def masked_words(
-    name: str,
-    words: Int[Array | np.ndarray, "pair position"],
-    mask: Bool[Array | np.ndarray, "pair position"],
-    vocabulary_size: int,
-) -> Int[np.ndarray, "pair position"]:
+def masked_words(name: str, words: Ids, mask: Mask, size: int) -> Int[np.ndarray, "pair _"]:
     """The words, with END outside the mask; ids outside the vocabulary are refused."""
     shown = np.where(np.asarray(mask), np.asarray(words), END)
-    wrong = shown[(shown < 0) | (shown >= vocabulary_size)]
+    wrong = shown[(shown < 0) | (shown >= size)]
     if wrong.size:
-        raise ConfigError(
-            f"{name}: got the id {wrong[0]}, allowed: 0 to {vocabulary_size - 1}, the ids of the"
-            " vocabulary"
-        )
+        allowed = f"0 to {size - 1}, the ids of the vocabulary"
+        raise ConfigError(f"{name}: got the id {wrong[0]}, allowed: {allowed}")
     return shown
 
 
@@ -113,8 +105,7 @@ def expected_count_table(task: Copying) -> Float[np.ndarray, "id id"]:
 def diagonal_ratio(task: Copying) -> float:
     """C_ii / C_io within a set: how much more often a word occurs with its copy than with another.
 
-    1 for n = k, where all words of a set always occur together (also for n = k = 1: the table is
-    flat as for any permutations). With k = 1 < n no two words co-occur: the ratio is infinite.
+    1 for n = k, also for n = k = 1 (the table is flat); infinite for k = 1 < n.
     """
     k, n = task.length, int(task.words)
     if n == k:
@@ -122,19 +113,13 @@ def diagonal_ratio(task: Copying) -> float:
     return (n - 1) / (k - 1) if k > 1 else float("inf")
 
 
-def initial_logit_derivative(
-    counts: Float[np.ndarray, "*some id output"],
-) -> Float[np.ndarray, "*some id output"]:
+def initial_logit_derivative(counts: Counts) -> Counts:
     """2 (C - mean over outputs): initial derivative of the logits under gradient flow (eq. 54)."""
     return 2 * (counts - counts.mean(axis=-1, keepdims=True))
 
 
-def initial_probability_derivative(
-    counts: Float[np.ndarray, "*some id output"],
-) -> Float[np.ndarray, "*some id output"]:
-    """(2/|O|) (C - mean over outputs): initial derivative of the probabilities, with the factor
-    that eq. 15 lacks.
-    """
+def initial_probability_derivative(counts: Counts) -> Counts:
+    """(2/|O|) (C - mean over outputs): that of the probabilities (eq. 15 with its factor)."""
     return initial_logit_derivative(counts) / counts.shape[-1]
 
 

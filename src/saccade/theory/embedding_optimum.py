@@ -1,5 +1,4 @@
-"""The optimal embeddings are closer within a topic (Li, Li & Risteski 2023, main result on
-embeddings).
+"""Optimal embeddings are closer within a topic (Li, Li & Risteski 2023, main result 1).
 
 Statement. With uniform attention and values fixed to the identity, the optimal tied embeddings W_E
 have, for E = W_E^T W_E,
@@ -11,12 +10,11 @@ Derivation. The output is E Pt + b, so E satisfies the block-sum condition of th
 (`value_optimum.py`) and is symmetric and positive semidefinite. Block sums are fixed, and hence
 averages over whole blocks; single entries are not.
 
-Limits. As for the values. The average must include the diagonal: a minimiser reached from a large
-initialisation has a heavy diagonal and, within a topic, off-diagonal entries *below* those of
-different topics, although its loss is 0.
+Limits. As for the values. The average must include the diagonal: minimisers reached from a large
+initialisation have a heavy diagonal, and other entries within a topic *below* those across topics.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import xarray as xr
 
@@ -29,11 +27,9 @@ from saccade.theory.value_optimum import average_difference
 class EmbeddingOptimum(AbstractTheory):
     """The mean difference of embedding dot products within and across topics."""
 
-    statement: ClassVar[str] = (
-        "optimal embeddings: same-topic less different-topic dot product is 1/(v(1-(1-p_c)p_m))"
-    )
-    source: ClassVar[str] = "Li 2023, main result 1 (optimal embeddings)"
-    predicts: ClassVar[tuple[str, ...]] = ("similarity_difference",)
+    statement = "optimal embeddings: same- less different-topic dot product is 1/(v(1-(1-p_c)p_m))"
+    source = "Li 2023, main result 1 (optimal embeddings)"
+    predicts = ("similarity_difference",)
 
     def predict(self, task: HasTopics, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
         del model, trajectory

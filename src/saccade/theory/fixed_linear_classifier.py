@@ -1,5 +1,4 @@
-"""With a fixed linear classifier, attention converges to the topic word (Lu, Mao & Nayak 2021,
-theorem 2); the rate is derived here.
+"""With a fixed linear classifier attention finds the topic word (Lu, Mao & Nayak 2021, theorem 2).
 
 Statement. With logits U^T vbar, U fixed with linearly independent columns, gradient descent on the
 cross-entropy attends to the topic word in every sentence and drives the loss to 0.
@@ -12,15 +11,13 @@ likely words, N topic words in total, and start near 0. Then all topic words mov
     dy/dt = (1/N) p (1 - pi) n/(n-1),   pi = e^{p y} / (e^{p y} + n - 1),
     loss = log(1 + (n - 1) e^{-p y}),
 
-one ordinary differential equation in time = rate x step, which gives loss, attention, score and
-norm from n, N and m alone.
+in time = rate x step, which gives loss, attention, score and norm from n, N and m alone.
 
-Limits. Replaces the words' sentence counts by their expectation, and neglects the other words. From
-a start of exactly 0 the solution leaves 0 at once, because the gradient of the embeddings does not
-vanish there.
+Limits. Replaces the words' sentence counts by their expectation, and neglects the other words. The
+solution leaves 0 at once, because the gradient of the embeddings does not vanish there.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -33,11 +30,9 @@ from saccade.theory.score_and_norm import score_of_norm
 class Theorem2(AbstractTheory):
     """Loss, attention, score and norm over time, from the sizes of the task alone."""
 
-    statement: ClassVar[str] = (
-        "a fixed linear classifier drives the loss to 0 and the attention on topic words to 1"
-    )
-    source: ClassVar[str] = "Lu 2021, theorem 2; rate derived from corollary 1"
-    predicts: ClassVar[tuple[str, ...]] = ("loss", "attention", "score", "norm")
+    statement = "a fixed linear classifier drives the loss to 0 and attention on topic words to 1"
+    source = "Lu 2021, theorem 2; rate derived from corollary 1"
+    predicts = ("loss", "attention", "score", "norm")
 
     def predict(self, task: HasTopicWords, model: object, trajectory: xr.Dataset) -> xr.Dataset:
         del model

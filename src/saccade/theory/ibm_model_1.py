@@ -1,5 +1,4 @@
-"""IBM Model 1 learns to translate words before it aligns them (Snell, Zhong, Klein & Steinhardt
-2021, section 4.2).
+"""IBM Model 1 learns to translate words before it aligns them (Snell et al. 2021, section 4.2).
 
 Statement. Expectation maximisation for p(y | x) = prod_t (1/L) sum_l Trans(y_t | x_l) from a
 uniform table gives, after its first iteration,
@@ -21,8 +20,7 @@ uniform table alpha_tl = 1/L, so the first expected numbers are C. The log likel
 the table, so there are no local optima (but several tables may be optimal).
 
 NULL. Brown et al. (1993) add a word to every source sentence, for target words without a source;
-the paper does not. With `null` the table has one more row, and alpha and beta have one more column,
-both last.
+the paper does not. With `null` the table gets a last row, and alpha and beta a last column.
 
 Limits. A source word that never occurs keeps the uniform row. A target word that no word of a
 sentence translates to has beta = 0 everywhere, where (19) is undefined: alpha is then uniform. On
@@ -32,11 +30,15 @@ permutations of one set the uniform table is a fixed point, and nothing is ever 
 import dataclasses
 
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Float
 
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import SentencePairs
-from saccade.theory.count_table import masked_words
+from saccade.theory.count_table import Ids, Mask, masked_words
+
+Table = Float[np.ndarray, "row column"]
+Weights = Float[np.ndarray, "pair target position"]
+"""Per source position; with NULL, it comes last."""
 
 BLOCK = 1024
 """Pairs per block: alpha for a whole corpus would not fit into memory."""
@@ -46,17 +48,15 @@ BLOCK = 1024
 class IBMModel1:
     """A trained table, and the likelihoods along its training."""
 
-    table: Float[np.ndarray, "source target"]
+    table: Table
     """Trans(o | i); with NULL, its row comes last."""
     log_likelihoods: Float[np.ndarray, " iteration"]
     """Of the corpus, under the table before each iteration."""
 
 
-def train(
-    pairs: SentencePairs, vocabulary_size: int, iterations: int, null: bool = False
-) -> IBMModel1:
-    """Expectation maximisation from a uniform table."""
-    table = np.full((vocabulary_size + null, vocabulary_size), 1 / vocabulary_size)
+def train(pairs: SentencePairs, size: int, iterations: int, null: bool = False) -> IBMModel1:
+    """Expectation maximisation from a uniform table of a vocabulary's size."""
+    table = np.full((size + null, size), 1 / size)
     likelihoods = np.zeros(iterations)
     for iteration in range(iterations):
         counts, likelihoods[iteration] = expected_counts(table, pairs, null)
@@ -64,83 +64,58 @@ def train(
     return IBMModel1(table, likelihoods)
 
 
-def first_table(counts: Float[np.ndarray, "source target"]) -> Float[np.ndarray, "source target"]:
+def first_table(counts: Table) -> Table:
     """The shares within every row (eq. 17); uniform for a word that never occurs."""
     total = counts.sum(axis=1, keepdims=True)
     return np.where(total > 0, counts / np.where(total > 0, total, 1), 1 / counts.shape[1])
 
 
-def expected_counts(
-    table: Float[np.ndarray, "source target"], pairs: SentencePairs, null: bool = False
-) -> tuple[Float[np.ndarray, "source target"], float]:
-    """Expected number of times that each source word produced each target word, and the log
-    likelihood of the pairs.
-    """
+def expected_counts(table: Table, pairs: SentencePairs, null: bool = False) -> tuple[Table, float]:
+    """How often each source word produced each target word, expected, and the log likelihood."""
     counts, likelihood = np.zeros(table.size), 0.0
+    arrays = (pairs.source, pairs.target, pairs.source_mask, pairs.target_mask)
     for first in range(0, len(pairs.source), BLOCK):
-        part = [
-            np.asarray(array)[first : first + BLOCK]
-            for array in (pairs.source, pairs.target, pairs.source_mask, pairs.target_mask)
-        ]
-        there, wanted = part[2:]
-        scores = translation_scores(table, *part, null=null)
+        source, target, there, wanted = (np.asarray(part)[first : first + BLOCK] for part in arrays)
+        scores, both, entries = _scores(table, source, target, there, wanted, null)
         lengths = np.maximum(there.sum(axis=1, keepdims=True) + null, 1)
         with np.errstate(divide="ignore"):  # a word that nothing translates to: -inf
             chances = np.log(scores.sum(axis=2)) - np.log(lengths)
         likelihood += chances[wanted].sum()
-        words, outputs = _ids(table, *part, null=null)
-        numbers = words[:, None, :] * table.shape[1] + outputs[:, :, None]
-        shares = _shares(scores, _both(there, wanted, null))
-        counts += np.bincount(numbers.ravel(), shares.ravel(), table.size)
+        counts += np.bincount(entries.ravel(), _shares(scores, both).ravel(), table.size)
     return counts.reshape(table.shape), float(likelihood)
 
 
 def translation_scores(
-    table: Float[np.ndarray, "row column"],
-    source: Int[Array | np.ndarray, "pair source"],
-    target: Int[Array | np.ndarray, "pair target"],
-    source_mask: Bool[Array | np.ndarray, "pair source"],
-    target_mask: Bool[Array | np.ndarray, "pair target"],
-    null: bool = False,
-) -> Float[np.ndarray, "pair target position"]:
+    table: Table, source: Ids, target: Ids, source_mask: Mask, target_mask: Mask, null: bool = False
+) -> Weights:
     """beta (eq. 18): Trans(y_t | x_l) at every source position, and at NULL; 0 at padding."""
-    words, outputs = _ids(table, source, target, source_mask, target_mask, null)
-    entries = table[words[:, None, :], outputs[:, :, None]]
-    return np.where(_both(source_mask, target_mask, null), entries, 0.0)
+    return _scores(table, source, target, source_mask, target_mask, null)[0]
 
 
 def alignment(
-    table: Float[np.ndarray, "row column"],
-    source: Int[Array | np.ndarray, "pair source"],
-    target: Int[Array | np.ndarray, "pair target"],
-    source_mask: Bool[Array | np.ndarray, "pair source"],
-    target_mask: Bool[Array | np.ndarray, "pair target"],
-    null: bool = False,
-) -> Float[np.ndarray, "pair target position"]:
+    table: Table, source: Ids, target: Ids, source_mask: Mask, target_mask: Mask, null: bool = False
+) -> Weights:
     """alpha (eq. 19): beta normalised over source positions, and NULL; 0 at padding."""
-    scores = translation_scores(table, source, target, source_mask, target_mask, null)
-    return _shares(scores, _both(source_mask, target_mask, null))
+    scores, both, _ = _scores(table, source, target, source_mask, target_mask, null)
+    return _shares(scores, both)
 
 
-def _ids(
-    table: np.ndarray, source, target, source_mask, target_mask, null: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the table; NULL's row comes last."""
+def _scores(
+    table: Table, source: Ids, target: Ids, source_mask: Mask, target_mask: Mask, null: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """beta, where it is of two words (or NULL), and the numbers of its entries in the table."""
     rows, columns = table.shape
     if rows != columns + null:
-        raise ConfigError(
-            f"table: got {rows} rows of {columns} with null={null}, allowed: a square table, with"
-            " NULL one more row"
-        )
+        got = f"{rows} rows of {columns} with null={null}"
+        raise ConfigError(f"table: got {got}, allowed: a square table, with NULL one more row")
+    last = ((0, 0), (0, int(null)))
     words = masked_words("source", source, source_mask, columns)
+    words = np.pad(words, last, constant_values=columns)
     outputs = masked_words("target", target, target_mask, columns)
-    return np.pad(words, ((0, 0), (0, int(null))), constant_values=columns), outputs
-
-
-def _both(source_mask, target_mask, null: bool) -> np.ndarray:
-    """True where both a target word and a source word (or NULL) are present."""
-    there = np.pad(np.asarray(source_mask), ((0, 0), (0, int(null))), constant_values=True)
-    return np.asarray(target_mask)[:, :, None] & there[:, None, :]
+    there = np.pad(np.asarray(source_mask), last, constant_values=True)
+    both = np.asarray(target_mask)[:, :, None] & there[:, None, :]
+    entries = words[:, None, :] * columns + outputs[:, :, None]
+    return np.where(both, table.ravel()[entries], 0.0), both, entries
 
 
 def _shares(scores: np.ndarray, both: np.ndarray) -> np.ndarray:

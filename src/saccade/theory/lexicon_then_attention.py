@@ -1,5 +1,4 @@
-"""Toy dynamics in which the lexicon moves before attention (after Snell, Zhong, Klein & Steinhardt
-2021, from the authors' blog).
+"""Toy dynamics: the lexicon moves before attention (after Snell et al. 2021, the authors' blog).
 
 Statement. For the loss L = p (b0 - b1), gradient flow from b0 = b1 and p = 1/2 is
 
@@ -23,18 +22,16 @@ by first, is tanh(u/2) / tanh(U/2) < 1 for u < U: attention is behind throughout
 half later, at T / sqrt 2 against T / 2 for short times. For long times both pass it log(2) / sqrt 2
 before T.
 
-Limits. p is called a probability, but nothing keeps it in [0, 1]: from 1/2 it passes 1 at t =
-arcosh(2) / sqrt 2, about .931. The loss has no lower bound and both rises never end: only the order
-at the start is meaningful. It depends on the initial values: with p = 0 and D > 0 attention moves
-first, and with p = 0 and D = 0 nothing moves.
+Limits. Nothing keeps p in [0, 1]: from 1/2 it passes 1 at t = arcosh(2) / sqrt 2, about .931. The
+loss has no lower bound and both rises never end: only the order at the start is meaningful. With
+p = 0 and D > 0 attention moves first, and with p = 0 and D = 0 nothing moves.
 """
 
 from typing import Any
 
 import numpy as np
 
-RATE = 2**0.5
-"""Asymptotic growth rate of both rises, from D'' = 2 D."""
+RATE = 2**0.5  # asymptotic growth rate of both rises, from D'' = 2 D
 
 
 def lexical_advantage(time: Any, b0: Any = 0.0, b1: Any = 0.0, p: Any = 0.5) -> Any:
@@ -54,9 +51,7 @@ def lexical_scores(time: Any, b0: Any = 0.0, b1: Any = 0.0, p: Any = 0.5) -> tup
 
 
 def half_rise_times(horizon: Any) -> tuple[Any, Any]:
-    """Times at which lexicon and attention pass half of their rise up to the horizon, from b0 = b1
-    and any p > 0.
-    """
+    """When lexicon and attention pass half of their rise up to the horizon, from b0 = b1, p > 0."""
     lexicon = np.arcsinh(np.sinh(RATE * horizon) / 2)
     # cosh u - 1 = 2 sinh(u/2)^2, which is exact for short times.
     attention = 2 * np.arcsinh(np.sinh(RATE * horizon / 2) / RATE)

@@ -1,5 +1,4 @@
-"""Gradient descent on attention converges linearly if its features are rich enough (Song et al.
-2024, theorem 1).
+"""Attention with rich enough features converges linearly (Song et al. 2024, theorem 1).
 
 Statement. One layer of attention with H heads on N sequences of n vectors in R^D. If H D >= N n
 there are an initialisation and a step size eta with
@@ -19,12 +18,11 @@ and f has curvature at most L = max_h ||W_h^O||^2 ||B||^2. With B frozen (only v
 and eta <= 1/L, a step of gradient descent gives f_{t+1} <= (1 - 2 eta beta (1 - eta L / 2)) f_t <=
 (1 - eta beta) f_t. If H D < N n the limit is the projection floor (1/2) ||(I - P_B) Y||^2.
 
-Limits. With queries and keys trained as well, B moves, and the bound is the paper's statement about
-a good initialisation, not a consequence of the derivation above. Without sigma_min(B_0) > 0 and
-eta <= 1/L the theory guarantees nothing.
+Limits. With queries and keys trained, B moves: the bound is then the paper's statement about a good
+initialisation, not derived here. Without sigma_min(B_0) > 0 and eta <= 1/L nothing is guaranteed.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -41,11 +39,9 @@ def loss_bound(initial: Any, step_size: Any, beta: Any, steps: Any) -> Any:
 class LinearRate(AbstractTheory):
     """The bound on the loss, from the singular values at the start (probe `FeatureMatrix`)."""
 
-    statement: ClassVar[str] = (
-        "with HD >= Nn and a small enough step the loss falls at least as fast as (1 - eta beta)^t"
-    )
-    source: ClassVar[str] = "Song 2024, theorem 1"
-    predicts: ClassVar[tuple[str, ...]] = ("loss",)
+    statement = "with HD >= Nn and a small step the loss falls at least as fast as (1 - eta beta)^t"
+    source = "Song 2024, theorem 1"
+    predicts = ("loss",)
 
     def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
         del task, model
@@ -60,15 +56,11 @@ class LinearRate(AbstractTheory):
 
 
 class ProjectionFloor(AbstractTheory):
-    """The limit of the loss if only values are trained: the distance of the targets to the range of
-    B.
-    """
+    """The limit of the loss if only values are trained."""
 
-    statement: ClassVar[str] = (
-        "with only values trained the loss tends to the distance of the targets to the range of B"
-    )
-    source: ClassVar[str] = "derived; Song 2024, theorem 1 is the case of distance 0"
-    predicts: ClassVar[tuple[str, ...]] = ("loss",)
+    statement = "with only values trained the loss tends to the targets' distance to the range of B"
+    source = "derived; Song 2024, theorem 1 is the case of distance 0"
+    predicts = ("loss",)
 
     def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
         del task, model

@@ -1,5 +1,4 @@
-"""Optimal attention need not go to the position with the largest beta (Snell, Zhong, Klein &
-Steinhardt 2021, A.1).
+"""Optimal attention need not go to the position with the largest beta (Snell et al. 2021, A.1).
 
 Statement. For fixed logits, p = softmax(sum_l alpha_l gamma_l + gamma_s) and beta_l =
 softmax(gamma_l + gamma_s)_y, the attention that maximises p_y solves a convex program. With two
@@ -11,24 +10,21 @@ Symbols. gamma_l [output]: logits if all attention is on position l; gamma_s: th
 contribution; y: the correct output; h = log((1 - p_y) / p_y): log odds against y.
 
 Derivation. With logits relative to those of y, h(alpha) = logsumexp over o != y of (sum_l alpha_l
-gamma_lo + gamma_so), a log-sum-exp of linear functions: convex, on a convex set. p_y decreases in
-h. (The paper's loss is log(1 + e^h), convex too, but flat where p_y is near 1; h is not.) For two
-outputs h is linear, -logit(beta_l) at vertex l: the best vertex is an optimum. For more, mixing
-positions averages logits, and so cancels errors of opposite signs at single positions. For any
-alpha,
+gamma_lo + gamma_so), convex on a convex set, and p_y decreases in h. (The paper's loss is
+log(1 + e^h), convex too, but flat where p_y is near 1.) For two outputs h is linear, -logit(beta_l)
+at vertex l: the best vertex is an optimum. For more, mixing positions averages logits, and so
+cancels errors of opposite signs. For any alpha,
 
     h(alpha) - min h  <=  gap(alpha) = max_l grad h . (alpha - vertex_l),
 
-because h lies above its tangent: the gap certifies the optimum. log p_y can rise by at most the
-gap, too.
+because h lies above its tangent: the gap certifies the optimum, and bounds the rise of log p_y.
 
 Method. Projected gradient with the spectral step of Barzilai & Borwein and a line search (Birgin,
 Martinez & Raydan 2000), until the gap is small.
 
 Limits. That attention goes where beta is large is the paper's heuristic, not its theorem. Attention
 is a free variable here, whereas a network computes it from its states. Only a linear map may lie
-between the average of the states and the logits. If several attentions are optimal, one is
-returned.
+between averaged states and logits. If several attentions are optimal, one is returned.
 """
 
 import dataclasses
@@ -39,35 +35,30 @@ from jaxtyping import Float
 
 from saccade.core.errors import ConfigError
 
+Attention = Float[np.ndarray, " position"]
+Logits = Float[np.ndarray, "position output"]
+Shared = Float[np.ndarray, " output"] | None
+
 COUNTER_EXAMPLE_LOGITS = ((0.0, 0.0, 0.0), (0.0, -10.0, 5.0), (0.0, 5.0, -10.0))
 """gamma of eq. 30, one row per position."""
-COUNTER_EXAMPLE_TARGET = 0
-"""The correct output."""
-COUNTER_EXAMPLE_PROBES = (
-    1 / 3,
-    1 / (1 + math.exp(-10) + math.exp(5)),
-    1 / (1 + math.exp(-10) + math.exp(5)),
-)
+COUNTER_EXAMPLE_TARGET = 0  # the correct output
+COUNTER_EXAMPLE_PROBES = (1 / 3, *[1 / (1 + math.exp(-10) + math.exp(5))] * 2)
 """beta: .3333, .0067, .0067."""
-COUNTER_EXAMPLE_ATTENTION = (0.0, 0.5, 0.5)
-"""The optimum, which is zero at the position with the largest beta."""
-COUNTER_EXAMPLE_PROBABILITY = 1 / (1 + 2 * math.exp(-5 / 2))
-"""p at the optimum: .859."""
-COUNTER_EXAMPLE_UNIFORM_PROBABILITY = 1 / (1 + 2 * math.exp(-5 / 3))
-"""p under uniform attention: .726."""
+COUNTER_EXAMPLE_ATTENTION = (0.0, 0.5, 0.5)  # the optimum, zero where beta is largest
+COUNTER_EXAMPLE_PROBABILITY = 1 / (1 + 2 * math.exp(-5 / 2))  # p at the optimum: .859
+COUNTER_EXAMPLE_UNIFORM_PROBABILITY = 1 / (1 + 2 * math.exp(-5 / 3))  # p, uniform attention: .726
 
 SUFFICIENT_DECREASE = 1e-4
 """Share of the linearly predicted decrease that a step must achieve (Armijo's usual constant)."""
 MEMORY = 10
-"""A step may not exceed the largest of this many recent values: spectral steps are not monotone,
-and lose their speed if forced to be."""
+"""Recent values whose largest a step may not exceed: forced monotone, spectral steps are slow."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OptimalAttention:
     """An attention, its value, and a certificate of how far it is from the optimum."""
 
-    attention: Float[np.ndarray, " position"]
+    attention: Attention
     """alpha, on the simplex."""
     probability: float
     """p_y."""
@@ -76,26 +67,16 @@ class OptimalAttention:
 
 
 def optimal_attention(
-    logits: Float[np.ndarray, "position output"],
-    target: int,
-    shared: Float[np.ndarray, " output"] | None = None,
-    tolerance: float = 1e-9,
-    steps: int = 10_000,
+    logits: Logits, target: int, shared: Shared = None, tolerance: float = 1e-9, steps: int = 10_000
 ) -> OptimalAttention:
-    """The attention for which the target is most likely; `gap` exceeds the tolerance only if the
-    steps do not suffice.
-    """
+    """The attention that makes the target most likely, up to the tolerance if steps suffice."""
     positions, outputs = logits.shape
     if outputs < 2:
-        raise ConfigError(
-            f"logits: got {outputs} output, allowed: at least 2; a single output is always certain"
-        )
+        raise ConfigError(f"logits: got {outputs} output, allowed: at least 2 (one is certain)")
     if not np.all(np.isfinite(logits)) or not (shared is None or np.all(np.isfinite(shared))):
         raise ConfigError("logits: got some that are not finite, allowed: finite numbers")
     if not 0 <= target < outputs:
-        raise ConfigError(
-            f"target: got {target}, allowed: 0 to {outputs - 1}, the outputs of the logits"
-        )
+        raise ConfigError(f"target: got {target}, allowed: 0 to {outputs - 1}, the outputs")
     relative = np.delete(logits - logits[:, [target]], target, axis=1)  # position, other output
     added = np.zeros(outputs) if shared is None else shared - shared[target]
     added = np.delete(added, target)
@@ -129,30 +110,21 @@ def optimal_attention(
     return OptimalAttention(attention, probability, max(_gap(attention, gradient), 0.0))
 
 
-def projected_on_simplex(point: Float[np.ndarray, " position"]) -> Float[np.ndarray, " position"]:
-    """The nearest point with entries >= 0 and sum 1: a constant is subtracted, then negative
-    entries are set to 0.
-    """
+def projected_on_simplex(point: Attention) -> Attention:
+    """The nearest point with entries >= 0 and sum 1: subtract a constant, set negatives to 0."""
     falling = np.sort(point)[::-1]
     constants = (np.cumsum(falling) - 1) / np.arange(1, len(point) + 1)
     last = np.flatnonzero(falling > constants)[-1]  # entries up to here stay positive
     return np.maximum(point - constants[last], 0)
 
 
-def lexical_probes(
-    logits: Float[np.ndarray, "position output"],
-    target: int,
-    shared: Float[np.ndarray, " output"] | None = None,
-) -> Float[np.ndarray, " position"]:
+def lexical_probes(logits: Logits, target: int, shared: Shared = None) -> Attention:
     """beta (eq. 28): the target's probability if all attention is on one position."""
     return _softmax(logits if shared is None else logits + shared)[:, target]
 
 
 def target_probability(
-    attention: Float[np.ndarray, " position"],
-    logits: Float[np.ndarray, "position output"],
-    target: int,
-    shared: Float[np.ndarray, " output"] | None = None,
+    attention: Attention, logits: Logits, target: int, shared: Shared = None
 ) -> float:
     """p_y under any attention (eq. 27)."""
     total = attention @ logits

@@ -1,8 +1,7 @@
-"""The score and the embedding norm of a topic word grow together (Lu, Mao & Nayak 2021, theorem 1
-and corollary 1).
+"""Score and norm of a topic word grow together (Lu, Mao & Nayak 2021, theorem 1, corollary 1).
 
-Statement. Under gradient flow, with the other words' scores and embeddings nearly constant, topic
-word i satisfies between any two times
+Statement. Under gradient flow, with the other words nearly constant, topic word i satisfies between
+any two times
 
     [ s + e^s <1/Z_r> ] = [ ||v - <vbar_r>||^2 / 2 ]        (theorem 1)
 
@@ -11,19 +10,19 @@ and, from scores of 0 and embeddings near 0,
     ||v|| = sqrt( 2 (s + (e^s - 1) / m) ).                  (corollary 1, "SEN")
 
 Symbols. s, v: score and embedding of the word; Z_r, vbar_r: partition sum and weighted mean
-embedding of a sentence's other words; <.>: mean over the training sentences that contain the word;
-m: other words in a sentence.
+embedding of a sentence's other words; `<.>`: mean over the training sentences with the word; m:
+other words in a sentence.
 
 Sketch. dv is the attended gradient, ds its projection on v - vbar; vbar holds v with weight e^s /
-(e^s + Z_r), so (1 + e^s <1/Z_r>) ds = (v - <vbar_r>) . dv, and both sides integrate. The loss does
-not appear: the relation holds for every classifier.
+(e^s + Z_r), so `(1 + e^s <1/Z_r>) ds = (v - <vbar_r>) . dv`, and both sides integrate. The loss
+does not appear: the relation holds for every classifier.
 
 Limits. Steps of size eta add sum ||dv||^2 / 2 to the right side, so the error grows with eta. An
 initial variance of sigma^2 adds ||v(0)||^2 to ||v||^2 and correlates gradients with sentences
 (error below Lipschitz sqrt(d) sigma^2 / 4).
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -36,9 +35,9 @@ from saccade.tasks.topic_sentences import HasFillers
 class Corollary1(AbstractTheory):
     """The norm that corresponds to a score."""
 
-    statement: ClassVar[str] = "||v|| = sqrt(2 (s + (exp(s) - 1) / m))"
-    source: ClassVar[str] = "Lu 2021, corollary 1"
-    predicts: ClassVar[tuple[str, ...]] = ("norm",)
+    statement = "||v|| = sqrt(2 (s + (exp(s) - 1) / m))"
+    source = "Lu 2021, corollary 1"
+    predicts = ("norm",)
 
     def predict(self, task: HasFillers, model: object, trajectory: xr.Dataset) -> xr.Dataset:
         del model
@@ -48,13 +47,11 @@ class Corollary1(AbstractTheory):
 
 
 class Theorem1(AbstractTheory):
-    """The distance from the other words' mean that corresponds to a score, by the averages measured
-    along training.
-    """
+    """The distance from the other words' mean that corresponds to a score and measured averages."""
 
-    statement: ClassVar[str] = "[s + exp(s) <1/Z_r>] = [||v - <vbar_r>||^2 / 2]"
-    source: ClassVar[str] = "Lu 2021, theorem 1"
-    predicts: ClassVar[tuple[str, ...]] = ("distance",)
+    statement = "[s + exp(s) <1/Z_r>] = [||v - <vbar_r>||^2 / 2]"
+    source = "Lu 2021, theorem 1"
+    predicts = ("distance",)
 
     def predict(self, task: object, model: object, trajectory: xr.Dataset) -> xr.Dataset:
         del task, model
@@ -66,19 +63,14 @@ class Theorem1(AbstractTheory):
 
 
 def norm_of_score(score: Any, filler_size: float) -> Any:
-    """Corollary 1: the embedding norm of a topic word with a score; 0 for negative scores, to which
-    it does not apply.
-    """
+    """Corollary 1: the norm of a topic word with a score; 0 for negative scores (not covered)."""
     return np.sqrt(2 * np.maximum(score + np.expm1(score) / filler_size, 0))
 
 
 def score_of_norm(norm: Any, filler_size: float) -> np.ndarray:
-    """The inverse of corollary 1, by Newton's method on a convex function (converges from the right
-    for any norm).
-    """
+    """The inverse of corollary 1, by Newton's method on a convex function, from the right."""
     target = np.asarray(norm, float) ** 2 / 2
-    # Both s < target and e^s < 1 + m target hold at the solution, so the smaller of the two lies to
-    # its right.
+    # The solution has s < target and e^s < 1 + m target: the smaller of the two lies to its right.
     score = np.minimum(target, np.log1p(filler_size * target))
     for _ in range(50):
         excess = score + np.expm1(score) / filler_size - target

@@ -1,7 +1,6 @@
 """The flow of topic words among words that do not move (Lu, Mao & Nayak 2021, lemma 2).
 
-Statement. For small steps and a small initialisation, score s_i and embedding v_i of topic word i
-follow
+Statement. For small steps and initialisation, score s_i and embedding v_i of topic word i follow
 
     dv_i/dt = (|Psi_i| / |Psi|) < -grad l(vbar) e^{s_i} / Z >                   (equation 2)
     ds_i/dt = (v_i - <vbar_r>) . dv_i/dt / < (e^{s_i} + Z_r) / Z_r >            (equation 3)
@@ -9,17 +8,17 @@ follow
 in time = rate x step, with the initial values of all other words (Z_r, vbar_r). The paper writes
 the updates with a plus; its gradient is the negative one.
 
-Symbols. Psi: training sentences; Psi_i: those with topic word i; <.>: mean over Psi_i; Z = e^{s_i}
-+ Z_r: partition sum of a sentence; Z_r, vbar_r: partition sum and weighted mean embedding of its
-other words; l: loss as a function of vbar.
+Symbols. Psi: training sentences; Psi_i: those with topic word i; `<.>`: mean over Psi_i; Z =
+e^{s_i} + Z_r: partition sum of a sentence; Z_r, vbar_r: partition sum and weighted mean embedding
+of its other words; l: loss as a function of vbar.
 
-Limits. A fixed query; a norm other than 1 enters as the factor ||q||^2 in equation 2. Assumes that
-the other words do not move at all. A trained classifier follows its own gradient flow.
+Limits. A fixed query; a norm other than 1 enters as the factor ||q||^2 in equation 2. The other
+words do not move at all. A trained classifier follows its own gradient flow.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -36,8 +35,8 @@ from saccade.models.attention_classifier import AttentionClassifier, AttentionCl
 from saccade.models.bag_attention import sum_over_sentences
 from saccade.tasks.topic_sentences import TopicSentences
 
-Curves = tuple[Array, Array, Array]
-"""Loss, scores and norms."""
+Times = Float[Array, " step"]
+Curves = tuple[Array, Array, Array]  # loss, scores and norms
 
 
 class TopicWordState(eqx.Module):
@@ -50,18 +49,15 @@ class TopicWordState(eqx.Module):
 
 Field = Callable[[Any, TopicWordState, Any], TopicWordState]
 Loss = Callable[[TopicWordState], Float[Array, ""]]
-TOLERANCES = (1e-5, 1e-7)
-"""Relative and absolute."""
+TOLERANCES = (1e-5, 1e-7)  # relative and absolute
 
 
 class Lemma2(AbstractTheory):
-    """Score and norm of every topic word, from the initial state alone, without the measured
-    trajectory.
-    """
+    """Loss, and score and norm of every topic word, from the initial state alone."""
 
-    statement: ClassVar[str] = "ds/dt = (v - <vbar_r>) . dv/dt / <(exp(s) + Z_r) / Z_r>"
-    source: ClassVar[str] = "Lu 2021, lemma 2"
-    predicts: ClassVar[tuple[str, ...]] = ("score", "norm", "loss")
+    statement = "ds/dt = (v - <vbar_r>) . dv/dt / <(exp(s) + Z_r) / Z_r>"
+    source = "Lu 2021, lemma 2"
+    predicts = ("score", "norm", "loss")
 
     def predict(
         self,
@@ -78,20 +74,17 @@ class Lemma2(AbstractTheory):
         else:
             version = self.version(task, model)
             curves = lab.cached(flows, seeds, times, version=version, name="flow of lemma 2")
-        by = "by the flow of lemma 2, from the initial state alone"
-        names = {"loss": "training loss", "score": "score", "norm": "norm"}
-        dims = ("seed", "step", "word")
-        data = {
-            name: (dims[: part.ndim], np.asarray(part), {"long_name": f"{text} {by}", "units": "1"})
-            for (name, text), part in zip(names.items(), curves, strict=True)
-        }
-        return xr.Dataset(
-            data, {name: trajectory.coords[name] for name in (*dims, "time", "topic")}
-        )
+        dims, data = ("seed", "step", "word"), {}
+        for name, values in zip(("loss", "score", "norm"), curves, strict=True):
+            text = f"{name} by the flow of lemma 2, from the initial state alone"
+            attributes = {"long_name": text, "units": "1"}
+            data[name] = (dims[: values.ndim], np.asarray(values), attributes)
+        coordinates = (*dims, "time", "topic")
+        return xr.Dataset(data, {name: trajectory.coords[name] for name in coordinates})
 
     def version(self, task: TopicSentences, model: AttentionClassifierConfig) -> str:
-        """Identity of the flow: its traced equations and the solver's tolerances. (The program of
-        the solver itself calls Python to check its arguments, so it does not identify its result.)
+        """Identity of the flow: its traced equations and the solver's tolerances. (The solver's own
+        program calls Python, so it does not identify the result.)
         """
 
         def traced(seed: Array) -> Any:
@@ -110,11 +103,7 @@ class Lemma2(AbstractTheory):
         return state, *self.vector_field(task, start, training_set(task, seed))
 
     def flow(
-        self,
-        task: TopicSentences,
-        model: AttentionClassifierConfig,
-        seed: Array,
-        times: Float[Array, " step"],
+        self, task: TopicSentences, model: AttentionClassifierConfig, seed: Array, times: Times
     ) -> Curves:
         """Loss, scores and norms of one member at some times."""
         import diffrax
@@ -142,9 +131,7 @@ class Lemma2(AbstractTheory):
     def vector_field(
         self, task: TopicSentences, start: AttentionClassifier, batch: Batch
     ) -> tuple[Field, Loss]:
-        """Equations 2 and 3 as a function (time, state, args) -> velocity, and the loss of a
-        state.
-        """
+        """Equations 2 and 3, (time, state, args) -> velocity, and the loss of a state."""
         topic, norm, embeddings = task.topic_items, start.query_norm, start.rescaled_embeddings
         weight = jnp.exp(start.scores)
         rows = jnp.concatenate([weight[None], weight * embeddings]).T
@@ -154,8 +141,7 @@ class Lemma2(AbstractTheory):
         rest_mean = (sums[:, 1:] - (weight * embeddings).T[own]) / rest[:, None]
         here = own[:, None] == topic
         share = here / jnp.sum(here, axis=0)
-        mean_rest = rest_mean.T @ share
-        mean_inverse = (1 / rest) @ share
+        mean_rest, mean_inverse = rest_mean.T @ share, (1 / rest) @ share
         head_learns = start.trainable().head
 
         def loss(state: TopicWordState) -> Float[Array, ""]:

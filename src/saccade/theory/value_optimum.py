@@ -1,13 +1,10 @@
-"""The optimal values under uniform attention are constant on topics (Li, Li & Risteski 2023, stage
-1).
+"""Optimal values under uniform attention are constant on topics (Li, Li & Risteski 2023, stage 1).
 
 Statement. With one-hot embeddings and uniform attention, every value matrix that minimises the
 squared loss on long documents has
 
     mean entry, same topic (diagonal included) - mean entry, different topics
         = 1 / (v (1 - (1 - p_c) p_m)).
-
-Weight decay makes the minimiser unique.
 
 Symbols. T topics of v words; tau topics per document, S their set; p_m, p_c, p_r: shares of words
 that are selected, and of those kept and replaced; a = 1 - (1 - p_c) p_m, rho = p_m p_r,
@@ -27,7 +24,7 @@ limit of vanishing decay, and of gradient descent from 0), with b = 0, is
     r = -(1/a) (v m^2 + (1 - m) rho / T) / ((1 - m)^2 + v T m^2),
     W_ij = r/v or (r + 1/a)/v,   x = m (T r + 1/a) / (1 - m).
 
-With decay lambda ||W||_F^2, all entries of a row in one class are equal, and (x, s, q) solves
+With decay lambda ||W||_F^2 it is unique, equal on each class of a row, and (x, s, q) solves
 
     [pi F1 F1^T + (1 - pi) F0 F0^T + lambda diag(1, v, v (T - 1))] (x, s, q)^T = pi F1 / (v tau),
 
@@ -36,11 +33,8 @@ and F0 = (m, rho/T, a + rho (T-1)/T) for one without.
 
 Limits. Long documents, squared loss, attention to every position. If selected positions cannot be
 attended to, all seen words are correct: a = 1, rho = m = 0, and the difference is 1/v. For tau = T
-every document shows the same frequencies and topics cannot be distinguished: the excess is 0 for
-matrices without any blocks, and the theory makes no prediction.
+all documents show the same frequencies: the excess is 0 even without blocks, nothing is predicted.
 """
-
-from typing import ClassVar
 
 import numpy as np
 import xarray as xr
@@ -69,10 +63,8 @@ def least_norm_values(task: HasTopics, shares: Shares | None = None) -> Blocks:
 def decayed_values(task: HasTopics, decay: float, shares: Shares | None = None) -> Blocks:
     """The unique minimiser with decay lambda ||W||_F^2 (lambda > 0), without a bias."""
     if not decay > 0:
-        raise ConfigError(
-            f"decay: got {decay!r}, allowed: above 0; the limit of vanishing decay is"
-            " least_norm_values"
-        )
+        limit = "the limit of vanishing decay is least_norm_values"
+        raise ConfigError(f"decay: got {decay!r}, allowed: above 0; {limit}")
     T, v, tau = task.topics, task.words_per_topic, task.topics_per_document
     shares = shares or task.shares
     _check(task, shares)
@@ -108,21 +100,16 @@ def _check(task: HasTopics, shares: Shares) -> None:
         raise ConfigError("masking: got no word that is shown unchanged, allowed: some of them")
     T, tau = task.topics, task.topics_per_document
     if isinstance(tau, int | float) and isinstance(T, int | float) and tau >= T:
-        raise ConfigError(
-            f"topics_per_document: got {tau:g} of {T:g} topics, allowed: fewer than all; else every"
-            " document shows the same frequencies, and topics cannot be distinguished"
-        )
+        got = f"topics_per_document: got {tau:g} of {T:g} topics, allowed: fewer than all"
+        raise ConfigError(f"{got}; else all documents show the same frequencies of topics")
 
 
 class ValueOptimum(AbstractTheory):
     """Entries of the values, block by block: of least norm, or with the model's decay."""
 
-    statement: ClassVar[str] = (
-        "optimal values differ by 1/(v(1-(1-p_c)p_m)) between words of the same topic and of"
-        " different topics"
-    )
-    source: ClassVar[str] = "Li 2023, stage 1 (optimal values)"
-    predicts: ClassVar[tuple[str, ...]] = ("entry_mean", "block_difference")
+    statement = "optimal values: same-topic less different-topic mean is 1/(v(1-(1-p_c)p_m))"
+    source = "Li 2023, stage 1 (optimal values)"
+    predicts = ("entry_mean", "block_difference")
 
     def predict(
         self, task: HasTopics, model: OneLayerTransformerConfig, trajectory: xr.Dataset
@@ -131,20 +118,13 @@ class ValueOptimum(AbstractTheory):
         entries = over_sweeps(_entries, task, model, dims=("block",))
         entries = entries.assign_coords(block=list(BLOCKS))
         difference = entries.sel(block="same", drop=True) - entries.sel(block="other", drop=True)
-        predicted = {"entry_mean": entries, "block_difference": difference}
-        text = "by the closed form of stage 1"
-        return xr.Dataset(
-            {
-                name: values.assign_attrs(long_name=f"{name} {text}", units="1")
-                for name, values in predicted.items()
-            }
-        )
+        data = xr.Dataset({"entry_mean": entries, "block_difference": difference})
+        for name in data:
+            data[name].attrs = {"long_name": f"{name} by the closed form of stage 1", "units": "1"}
+        return data
 
 
 def _entries(task: HasTopics, model: OneLayerTransformerConfig) -> list[float]:
-    shares = shares_seen(task, model)
-    if model.ridge:
-        blocks = decayed_values(task, model.ridge, shares)
-    else:
-        blocks = least_norm_values(task, shares)
+    shares, decay = shares_seen(task, model), model.ridge
+    blocks = decayed_values(task, decay, shares) if decay else least_norm_values(task, shares)
     return [float(blocks.hidden), float(blocks.same), float(blocks.other), 0.0]
