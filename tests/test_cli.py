@@ -18,36 +18,18 @@ import numpy as np
 import pytest
 
 from saccade import __version__
-from saccade.cli import (
-    ReproduceOptions,
-    RunOptions,
-    _parsed,  # pyright: ignore[reportPrivateUsage]
-    _parsed_together,  # pyright: ignore[reportPrivateUsage]
-    main,
-)
+from saccade.cli import main, prepared
 from saccade.core.lab import Lab
 from saccade.core.record import Record
-from saccade.core.study import find_study, study_names
+from saccade.options import RunOptions, parsed
+from saccade.registry import find_study, study_names
 from saccade.studies import sen_convolution
 
 TINY = [
-    *(
-        "--seeds",
-        "2",
-        "--dictionary-size",
-        "12",
-        "--sentence-size",
-        "4",
-        "--train-size",
-        "16",
-        "--test-size",
-        "6",
-    ),
-    *("--dimension", "3", "--key-dimension", "2", "--steps", "4"),
+    *("--seeds=2", "--dictionary-size=12", "--sentence_size=4", "--train_size=16", "--test-size=6"),
+    *("--dimension=3", "--key-dimension=2", "--steps=4"),
 ]
-"""A run of sen_convolution (the study of a single training) that takes as long as its
-compilation.
-"""
+"""A run of sen_convolution, the study of a single training, that takes little but compilation."""
 
 
 def called(*arguments: str) -> int:
@@ -60,7 +42,7 @@ def called(*arguments: str) -> int:
 
 @pytest.fixture(scope="module", autouse=True)
 def in_a_hurry() -> Iterator[None]:
-    """Compiled without optimisation: these trainings take as long as their compilation."""
+    """Compiled without optimisation: these trainings are short."""
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
@@ -91,7 +73,7 @@ def tiny_run(output: Path) -> dict:
         (["list", "--help"], ["--json"]),
         (["run", "--help"], ["usage", *study_names()]),
         *(
-            (["run", study, "--help"], ["--preset", "--sweep", "--seeds", "Repetitions"])
+            (["run", study, "--help"], ["--preset", "--sweep", "--seeds", "(default:"])
             for study in study_names()
         ),
         (["reproduce", "--help"], ["--page", "--only"]),
@@ -113,7 +95,7 @@ def test_every_command_helps(arguments, wanted, capsys):
         assert text in printed.out
 
 
-def test_the_version_is_told(capsys):
+def test_the_version_is_shown(capsys):
     assert called("--version") == 0
     assert capsys.readouterr().out == f"saccade {__version__}\n"
 
@@ -123,16 +105,17 @@ def test_every_option_has_help(capsys):
     for study in study_names():
         called("run", study, "--help")
         told = capsys.readouterr().out
-        options = re.findall(r"^[│|\s]*(--[a-z][a-z-]+)", told, re.MULTILINE)
-        assert len(options) > 10
-        for option in options:
-            assert re.search(rf"{option}\b[^\n]*(\n[│|\s]+)?[^\n]*[a-zA-Z(]{{4}}", told), option
+        pattern = r"^  (--[a-z][a-z-]+)(?: \S+)*?(?:  |\n {10,}) *(\S.*)"
+        options = re.findall(pattern, told, re.MULTILINE)
+        assert len(options) == len(re.findall(r"^  --", told, re.MULTILINE)) > 10
+        for option, text in options:
+            assert re.match(r"[^(]{4}", text), f"{study} {option}"
 
 
-def test_help_is_quick_because_it_imports_neither_jax_nor_tyro():
+def test_help_is_quick_because_it_imports_little():
     program = (
         "import sys; from saccade.cli import main; code = main(['--help']); print(sorted({'jax',"
-        " 'tyro', 'numpy', 'xarray', 'matplotlib'} & set(sys.modules))); sys.exit(code)"
+        " 'rich', 'numpy', 'xarray', 'matplotlib'} & set(sys.modules))); sys.exit(code)"
     )
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -147,11 +130,18 @@ def test_help_is_quick_because_it_imports_neither_jax_nor_tyro():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["wrong"], "command: got 'wrong', allowed: list, run"),
+        (["wrong"], "command: got 'wrong', allowed: run, list"),
         (["list", "--wrong"], "--wrong: no such option"),
-        (["list", "extra"], "extra"),
-        (["run", "wrong"], f"study: got 'wrong', allowed: {', '.join(study_names())}"),
-        (["run", "sen", "extra"], "extra"),
+        (["list", "extra"], "study: got 'extra', allowed:"),
+        (["reproduce", "extra"], "got 'extra', allowed: the options --output"),
+        (["run", "wrong"], f"study: got 'wrong', allowed: {', '.join(study_names())}, or the path"),
+        (["run", "--preset", "quick"], "study: got '--preset', allowed:"),
+        (["run", "sen", "extra"], "got 'extra', allowed: the options --output"),
+        (["run", "sen", "--seeds", "1", "2"], "got '2', allowed: the options"),
+        (["run", "sen", "--json=yes"], "--json: got 'yes', allowed: no value"),
+        (["run", "sen", "--seed", "1"], "did you mean --seeds?"),
+        (["run", "sen", "--rate", "-1e-3"], "rate: got -0.001, allowed: a finite number above 0"),
+        (["run", "sen", "--rate=-.5"], "rate: got -0.5, allowed: a finite number above 0"),
         (["run", "sen", "--ratee", "1"], "did you mean --rate?"),
         (["run", "sen", "--seeds", "x"], "--seeds: got 'x', allowed: a whole number"),
         (["run", "sen", "--seeds", "1.5"], "--seeds: got '1.5', allowed: a whole number"),
@@ -175,7 +165,7 @@ def test_help_is_quick_because_it_imports_neither_jax_nor_tyro():
         (["run", "sen", "--preset"], "--preset: got nothing"),
         (
             ["run", "sen", "--sweep", "wrong=1,2"],
-            "sweep wrong: no such float in sen, allowed: rate, leak, embedding_std",
+            "sweep wrong: no such float, allowed:",
         ),
         (["run", "sen", "--sweep", "steps=1,2"], "sweep steps: no such float"),
         (["run", "sen", "--sweep", "rate=a,b"], "--sweep: got 'rate=a,b', allowed: NAME=V1,V2"),
@@ -256,21 +246,19 @@ def test_a_dimension_below_the_number_of_topics_is_refused(capsys, tmp_path):
     assert re.search(r"saccade: dimension: got 2, allowed: [^\n]+\n$", capsys.readouterr().err)
 
 
-def test_several_values_of_one_option_can_be_listed(capsys):
-    """'--query-variances 0.1 0.5 1' is what the options' own check calls allowed."""
-    assert (
-        called("run", "sen_query", "--query-variances", "0.1", "0.5", "1.0", "--preset", "wrong")
-        == 2
-    )
-    assert "preset: got 'wrong'" in capsys.readouterr().err
+def test_several_values_of_one_option_can_be_listed():
     config = find_study("sen_query").config("quick")
-    _, parsed = _parsed_together(
-        RunOptions(), config, ["--query-variances", "0.1", "0.5", "1.0"], "sen_query"
-    )
-    assert parsed.query_variances == (0.1, 0.5, 1.0)
-    assert _parsed(
-        ReproduceOptions(), ["--only", "sen", "sen_query"], "saccade reproduce"
-    ).only == ("sen", "sen_query")
+    given = ["--query-variances", "0.1", "0.5", "1.0", "--sweep", "a=1", "b=2", "--sweep=c=3"]
+    (options, changed), _ = parsed({"run": RunOptions(), "settings": config}, given, "test")
+    assert changed.query_variances == (0.1, 0.5, 1.0)
+    assert options.sweep == ("a=1", "b=2", "c=3")
+
+
+def test_a_command_is_checked_before_it_is_called(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["run", "sen", "--sweep", "rate=0.1,1"], ["report", "missing.nc"], ["list"]):
+        assert callable(prepared(arguments))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("command", ["report", "ledger", "compact"])
@@ -321,6 +309,7 @@ def test_list_names_every_study_in_words_and_in_json(capsys):
 STUDIES = (
     "kernels_convergence",
     "kernels_stationary",
+    "ktiw_agreement",
     "ktiw_copying",
     "ktiw_limits",
     "ktiw_multihead",
@@ -336,7 +325,7 @@ STUDIES = (
 )
 
 
-def test_list_names_the_fourteen_studies(capsys):
+def test_list_names_the_fifteen_studies(capsys):
     assert called("list", "--json") == 0
     assert tuple(row["name"] for row in json.loads(capsys.readouterr().out)) == STUDIES
     assert called("list") == 0
@@ -358,7 +347,7 @@ class _AskedError(Exception):
     ],
 )
 @pytest.mark.parametrize("command", ["run", "reproduce"])
-def test_a_study_is_trained_in_its_own_precision_unless_told(
+def test_a_study_is_trained_in_its_own_precision_unless_asked(
     command, study, given, expected, tmp_path, monkeypatch
 ):
     asked = []
@@ -398,12 +387,13 @@ def test_a_second_run_comes_from_the_cache_and_says_the_same(tiny_run, output, c
     } == trained
 
 
-def test_run_without_json_tells_verdict_and_folder(tiny_run, output, capsys):
+def test_run_without_json_shows_verdict_folder_and_cache(tiny_run, output, capsys):
     assert called("run", "sen_convolution", *TINY, "--output", str(output)) == 0
     told = capsys.readouterr().out
     assert "A-14" in told
     assert "undetermined" in told
-    assert str(Path(tiny_run["record"]).parent) in told.replace("\n", "")
+    folder = Path(tiny_run["record"]).parent
+    assert f"1 training, 1 from the cache; record and figures: {folder}\n" in told
 
 
 def test_a_changed_setting_gets_a_folder_of_its_own(tiny_run, output):
@@ -416,11 +406,11 @@ def test_report_makes_one_page_from_records_and_folders(tiny_run, output, tmp_pa
     for given in (tiny_run["record"], str(output)):
         page = tmp_path / "page.html"
         assert called("report", given, "-o", str(page)) == 0
-        assert "1 records" in capsys.readouterr().out
+        assert "(1 record)" in capsys.readouterr().out
         assert "A-14" in page.read_text()
 
 
-def test_ledger_tells_the_verdicts_three_ways(tiny_run, tmp_path, capsys):
+def test_ledger_shows_the_verdicts_three_ways(tiny_run, tmp_path, capsys):
     assert called("ledger", tiny_run["record"], "--json") == 0
     rows = json.loads(capsys.readouterr().out)
     assert "A-14" in json.dumps(rows)
@@ -451,7 +441,7 @@ def test_compact_rounds_and_is_judged_alike(tiny_run, tmp_path, capsys):
     assert verdicts[0] == verdicts[1]
 
 
-def test_compact_takes_the_folder_of_one_record_and_tells_its_size(tiny_run, tmp_path, capsys):
+def test_compact_takes_the_folder_of_one_record_and_says_its_size(tiny_run, tmp_path, capsys):
     folder = Path(tiny_run["record"]).parent
     assert called("compact", str(folder), "-o", str(tmp_path / "small.nc.gz")) == 0
     assert f"was {Path(tiny_run['record']).stat().st_size / 1000:.0f} kB" in capsys.readouterr().out
@@ -462,38 +452,21 @@ def test_compact_takes_the_folder_of_one_record_and_tells_its_size(tiny_run, tmp
     assert not (tmp_path / "other.nc").exists()
 
 
-def test_reproduce_tells_what_is_not_as_expected(tiny_run, output, tmp_path, monkeypatch, capsys):
+def test_reproduce_says_what_is_not_as_expected(tiny_run, output, tmp_path, monkeypatch, capsys):
     """Two seeds decide nothing, so A-14 is not as expected, and the exit code says so."""
-    names = [option.lstrip("-").replace("-", "_") for option in TINY[::2]]
-    config = sen_convolution.Config(
-        rate=0.15, **dict(zip(names, map(int, TINY[1::2]), strict=True))
-    )
+    quick = sen_convolution.STUDY.config("quick")
+    (config,), _ = parsed({"settings": quick}, [*TINY, "--rate", "0.15"], "test")
     monkeypatch.setattr(
         sen_convolution,
         "STUDY",
         dataclasses.replace(sen_convolution.STUDY, presets={"quick": config}),
     )
     page = tmp_path / "page.html"
-    assert (
-        called(
-            "reproduce", "--only", "sen_convolution", "--output", str(output), "--page", str(page)
-        )
-        == 1
-    )
+    given = ["--only", "sen_convolution", "--output", str(output), "--page", str(page)]
+    assert called("reproduce", *given) == 1
     printed = capsys.readouterr()
     assert printed.err.splitlines()[-1] == "saccade: not as expected: A-14"
     assert "A-14" in page.read_text()
-    assert (
-        called(
-            "reproduce",
-            "--only",
-            "sen_convolution",
-            "--output",
-            str(output),
-            "--page",
-            str(page),
-            "--json",
-        )
-        == 1
-    )
+    assert "1 training, 1 from the cache; the page:" in printed.out
+    assert called("reproduce", *given, "--json") == 1
     assert "A-14" in json.dumps(json.loads(capsys.readouterr().out))

@@ -1,148 +1,209 @@
-"""Every command and every piece of Python in the documents is real."""
+"""The documents are true: their Python and their commands are run, and what they name exists."""
 
-import dataclasses
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
+import types
 from pathlib import Path
 
 import pytest
 
-from saccade.cli import (
-    CompactOptions,
-    LedgerOptions,
-    ListOptions,
-    ReportOptions,
-    ReproduceOptions,
-    RunOptions,
-    _check_options,  # pyright: ignore[reportPrivateUsage]
-    _parsed_together,  # pyright: ignore[reportPrivateUsage]
-    _sweeps,  # pyright: ignore[reportPrivateUsage]
-)
-from saccade.core.study import find_study
+from saccade.cli import main, prepared
+from saccade.core.lab import Lab
+from saccade.names import public_names
+from saccade.registry import find_study, study_names
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-WANTED = ("README.md", "docs/tutorial.md")
-FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
-OPTIONS = {
-    "list": ListOptions(),
-    "reproduce": ReproduceOptions(),
-    "report": ReportOptions(),
-    "ledger": LedgerOptions(),
-    "compact": CompactOptions(),
-}
+GUIDE = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
+"""README is named, so that its absence is a failure."""
+DOCUMENTS = [*GUIDE, "CHANGELOG.md"]
+FENCE = re.compile(r"^``` ?(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+STEPS = 20
+"""Trainings are cut to this length: what is tested is that the documents run."""
 
 
-def blocks(path: Path, *languages: str) -> list[str]:
-    """The fenced blocks of some languages, without their indentation."""
-    found = []
-    for indent, language, body in FENCE.findall(path.read_text()):
-        if language in languages:
-            found.append("\n".join(line.removeprefix(indent) for line in body.splitlines()))
-    return found
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
-def command_lines() -> list[tuple[str, str]]:
-    """(document, command) of every shell line that calls saccade or make, in blocks and in
-    `inline code`.
-    """
-    lines = []
-    for path in DOCUMENTS:
-        shell = "\n".join(blocks(path, "", "sh", "bash", "console", "shell", "text")).replace(
-            "\\\n", " "
-        )
-        inline = re.findall(
-            r"`((?:saccade|make) [^`\n]+ [^`\n]+|make [a-z]+)`", FENCE.sub("", path.read_text())
-        )
-        for line in [*shell.splitlines(), *inline]:
-            command = re.sub(r"\s+#.*$", "", line.strip().removeprefix("$ ").strip())
-            command = re.sub(r"^\.venv/bin/", "", command)
-            for one in re.split(r"\s*(?:&&|;|\|)\s*", command):
-                if re.match(r"(saccade|make)( |$)", one) and not re.search(
-                    r"\.\.\.|…|[A-Z]{4,}|<\w", one
-                ):
-                    lines.append((str(path.relative_to(ROOT)), one))
-    return list(dict.fromkeys(lines))
+def blocks(name: str, *languages: str) -> list[tuple[str, str]]:
+    """(language, body) of the fenced blocks of some languages."""
+    return [found for found in FENCE.findall(text_of(name)) if found[0] in languages]
 
 
-def targets() -> set[str]:
-    return set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+def inline(name: str) -> list[str]:
+    """All `inline code` of a document."""
+    return re.findall(r"`([^`\n]+)`", FENCE.sub("", text_of(name)))
 
 
-@pytest.mark.parametrize("name", WANTED)
-def test_the_document_is_there(name):
-    if not (ROOT / name).exists():
-        pytest.skip(f"{name} is not written yet")
-    assert command_lines()
+def commands(shell: str) -> list[list[str]]:
+    """Program and arguments of every line of a shell block."""
+    return [shlex.split(line, comments=True) for line in shell.splitlines() if line.strip()]
 
 
-@pytest.mark.parametrize(("document", "command"), command_lines())
-def test_a_command_in_a_document_is_real(document, command):
-    program, *arguments = shlex.split(command)
-    if program == "make":
-        named = [one for one in arguments if "=" not in one and not one.startswith("-")]
-        assert set(named) <= targets(), f"{document}: {command}"
-        return
-    if not arguments or arguments[0] in ("--help", "--version"):
-        return
-    verb, *rest = (("--output" if one == "-o" else one) for one in arguments)
-    if verb == "run":
-        if rest in ([], ["--help"]):
-            return
-        study = find_study(rest[0])
-        options = rest[1:]
-        if "--help" in options:
-            return
-        preset = options[options.index("--preset") + 1] if "--preset" in options else "quick"
-        parsed, config = _parsed_together(
-            RunOptions(preset=preset), study.config(preset), options, study.name
-        )
-        study.swept(config, _sweeps(parsed.sweep))
-        return
-    assert verb in OPTIONS, f"{document}: {command}"
-    flags = list(rest)
-    if verb in ("report", "ledger", "compact"):
-        switches = {
-            f"--{field.name}" for field in dataclasses.fields(OPTIONS[verb]) if field.type is bool
-        }
-        paths = [
-            one
-            for place, one in enumerate(rest)
-            if not one.startswith("-") and not (place and rest[place - 1] in {"--output"})
-        ]
-        assert paths, f"{document}: {command} names no record"
-        flags = [one for one in rest if one not in paths or one in switches]
-    _check_options([OPTIONS[verb]], flags, f"saccade {verb}")
+def names_of(pages: list[str], pattern: str) -> set[tuple[str, str]]:
+    """(document, match) of a pattern in the inline code of some documents."""
+    found = ((page, re.fullmatch(pattern, code)) for page in pages for code in inline(page))
+    return {(page, match[1]) for page, match in found if match}
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_python_in_a_document_compiles(path):
-    for number, source in enumerate(blocks(path, "python", "py")):
-        plain = "\n".join(re.sub(r"^(>>>|\.\.\.) ?", "", line) for line in source.splitlines())
-        compile(plain, f"{path.name}, block {number}", "exec")
+# -- running ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_between_documents_lead_somewhere(path):
-    for target in re.findall(
-        r"\]\((?!https?:|mailto:|#)([^)#\s]+)", FENCE.sub("", path.read_text())
-    ):
-        assert (path.parent / target).exists(), f"{path.name}: {target}"
+class FirstTrainingError(Exception):
+    """A study of the package has come to its first training; other tests train it."""
 
 
-def test_the_readmes_first_python_runs(tmp_path, monkeypatch):
-    readme = ROOT / "README.md"
-    if not readme.exists():
-        pytest.skip("README.md is not written yet")
-    sources = blocks(readme, "python", "py")
-    if not sources:
-        pytest.skip("README.md has no Python yet")
-    # As it stands, but for the number of steps and the size of the data: what is tested is that it
-    # runs.
-    source = re.sub(r"\b(steps\s*=\s*)\d[\d_]*", r"\g<1>20", sources[0])
-    source = re.sub(r"\b(train_size\s*=\s*|dictionary_size\s*=\s*)\d[\d_]*", r"\g<1>50", source)
-    source = re.sub(
-        r"(optimiser|GradientDescent\([^)]*\)|Adam\([^)]*\)),\s*\d[\d_]{2,}", r"\1, 20", source
-    )
+@pytest.fixture
+def workplace(tmp_path, monkeypatch, lab) -> Path:
+    """A folder with the skeletons and two committed records, in which trainings are short."""
+    del lab  # all labs share its compiled programs
+    for path in ROOT.glob("docs/skeletons/*.py"):
+        shutil.copy(path, tmp_path)
+    for folder, study in (("results", "sen"), ("runs", "sen_convolution")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{study}.nc.gz").symlink_to(ROOT / "results" / f"{study}.nc.gz")
+    # Studies that other tests loaded are forgotten, and so are those of this one afterwards.
+    monkeypatch.setattr("saccade.registry._loaded", {})
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for path in ROOT.glob("docs/skeletons/*.py"):
+        sys.modules.pop(path.stem, None)
+    train = Lab.train
+
+    def short(lab, task, model, optimiser, steps, *rest, **options):
+        return train(lab, task, model, optimiser, min(steps, STEPS), *rest, **options)
+
+    monkeypatch.setattr(Lab, "train", short)
     monkeypatch.chdir(tmp_path)
-    exec(compile(source, "README.md", "exec"), {"__name__": "readme"})
+    return tmp_path
+
+
+def run_python(source: str, module: types.ModuleType) -> None:
+    """Execute a block; one that begins with a file name is that file."""
+    file = re.match(r"# (\w+\.py)\n", source)
+    if file:
+        Path(file[1]).write_text(source, encoding="utf-8")
+    else:
+        exec(compile(source, module.__name__, "exec"), module.__dict__)
+
+
+def run_command(program: str, *arguments: str) -> None:
+    """A study of the package is run up to its first training, everything else to the end."""
+    if program == "make":
+        assert set(arguments) <= set(re.findall(r"^([a-z]+):", text_of("Makefile"), re.MULTILINE))
+        return
+    assert program in ("saccade", ".venv/bin/saccade")
+
+    def reached(lab, *rest, **options):
+        raise FirstTrainingError
+
+    built_in = arguments[0] == "run" and not arguments[1].endswith(".py")
+    with pytest.MonkeyPatch.context() as patch:
+        if built_in:
+            patch.setattr(Lab, "train", reached)
+        try:
+            assert main(arguments) == 0
+        except FirstTrainingError:
+            return
+        except SystemExit:
+            assert "--help" in arguments
+            return
+    assert not built_in, f"{arguments} trains nothing"
+
+
+@pytest.mark.parametrize("name", [name for name in GUIDE if blocks(name, "python", "bash")])
+def test_python_and_commands_run(name, workplace, monkeypatch):
+    module = types.ModuleType("document")
+    monkeypatch.setitem(sys.modules, "document", module)
+    for language, body in blocks(name, "python", "bash"):
+        if language == "python":
+            run_python(body, module)
+        else:
+            for command in commands(body):
+                run_command(*command)
+
+
+def test_the_readme_has_python_and_commands():
+    assert blocks("README.md", "python")
+    assert blocks("README.md", "bash")
+
+
+# -- what is named exists --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_somewhere(name):
+    for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", FENCE.sub("", text_of(name))):
+        assert ((ROOT / name).parent / target).exists(), f"{name}: {target}"
+
+
+def test_commands_in_the_text_are_real(workplace):
+    known = {"list", "run", "reproduce", "report", "ledger", "compact"}
+    for name in GUIDE:
+        for code in inline(name):
+            program, *arguments = code.split() or [""]
+            if program == "make":
+                run_command(program, *arguments)
+            elif program == "saccade" and arguments:
+                assert arguments[0] in known, f"{name}: {code}"
+                if len(arguments) > 1 and not re.search(r"[A-Z]{4,}|\.\.\.|path/to", code):
+                    prepared(arguments)
+
+
+def test_options_exist(capsys):
+    given = {
+        (name, flag)
+        for name in GUIDE
+        for code in [*inline(name), *(body for _, body in blocks(name, "bash"))]
+        for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", code)
+    }
+    pages = [[verb] for verb in ("list", "reproduce", "report", "ledger", "compact")]
+    for arguments in [*pages, *(["run", study] for study in study_names())]:
+        with pytest.raises(SystemExit):
+            main([*arguments, "--help"])
+    known = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out))
+    assert given
+    assert not {(name, flag) for name, flag in given if flag not in known}
+
+
+def test_studies_and_claims_exist():
+    claims = {claim.id for name in study_names() for claim in find_study(name).claims}
+    for name in GUIDE:
+        table = re.findall(r"^\| `(\w+)` \|.*\| [A-E]-\d", text_of(name), re.MULTILINE)
+        table += re.findall(r"^\|[^|]*\|[^|]*\| `(\w+)`.*\| [A-E]-\d", text_of(name), re.MULTILINE)
+        assert set(table) <= set(study_names()), name
+        named = set(re.findall(r"\b[A-E]-\d+[a-z]?\b", text_of(name)))
+        assert named <= claims, f"{name}: {sorted(named - claims)}"
+    assert "`ktiw_agreement`" in text_of("README.md")
+
+
+def test_classes_and_files_exist():
+    classes = names_of(GUIDE, r"([A-Z][a-z]+[A-Za-z0-9]*)(?:\(.*\))?(?:\.\w+)*")
+    known = {*public_names(), "Config"}
+    assert not {found for found in classes if found[1] not in known}
+    files = {path.name for folder in ("src", "docs") for path in ROOT.glob(f"{folder}/**/*.py")}
+    named = names_of(GUIDE, r"(?:\w+/)*(\w+\.py)")
+    assert not {found for found in named if found[1] not in files}
+
+
+# -- the site --------------------------------------------------------------------------------------
+
+
+def test_every_page_is_in_the_navigation():
+    listed = re.findall(r": (\S+\.md)$", text_of("mkdocs.yml"), re.MULTILINE)
+    assert sorted(f"docs/{page}" for page in listed) == sorted(GUIDE[1:])
+
+
+def test_the_site_builds(tmp_path):
+    """With the docstrings of fields, without a warning, and with nothing to fetch."""
+    program = Path(sys.executable).with_name("mkdocs")
+    command = [program, "build", "--quiet", "--strict", "--site-dir", tmp_path]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    page = (tmp_path / "reference" / "core" / "index.html").read_text(encoding="utf-8")
+    assert "Measured along training." in page
+    assert not re.findall(r'<(?:link|script)[^>]*(?:src|href)="(?:https?:)?//', page)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 GROUP = "saccade.studies"
 """The package of the built-in studies, and the entry-point group of all others."""
 _FOLDER = Path(__file__).parent / "studies"
+_folders: set[Path] = set()
+"""Folders that this process made importable."""
 _loaded: "dict[str, tuple[Path, int, Study[Any]]]" = {}
 """Studies that this process loaded from files: by name, with the file and its time of change."""
 
@@ -133,7 +135,8 @@ def _executed(file: Path, source: bytes, path: Path) -> ModuleType:
 def _make_importable(folder: Path) -> None:
     """Put a folder first on the module path; modules of the same name beside other studies go."""
     beside = {entry.stem for entry in folder.iterdir() if entry.suffix in (".py", "")}
-    others = {known.parent for known, _, _ in _loaded.values()} - {folder}
+    _folders.add(folder)
+    others = _folders - {folder}
     stale = {name for name in beside & set(sys.modules) if _folder_of(name) in others}
     for name in [name for name in sys.modules if name.partition(".")[0] in stale]:
         del sys.modules[name]

@@ -17,7 +17,7 @@ def states(
     """Outputs at every position of one sentence, or of several (positions first), and the last
     state.
 
-    The start is 0 unless told; where there is no word the state stays.
+    The initial state is 0 by default; at padding the state is kept.
     """
     parts = [
         arrays.asarray(getattr(layer, name))

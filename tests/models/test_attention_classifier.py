@@ -11,9 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.engine import cross_entropy
 from saccade.core.interfaces import Batch
-from saccade.models.attention_classifier import AttentionClassifier, AttentionClassifierConfig
+from saccade.models.attention_classifier import (
+    AttentionClassifier,
+    AttentionClassifierConfig,
+    Head,
+)
 from saccade.models.heads import LinearHead, gaussian_head, orthonormal_head
 from saccade.tasks.topic_sentences import TopicSentences
 
@@ -42,11 +45,11 @@ def with_index(config: AttentionClassifierConfig, batch: Batch) -> Batch:
     )
 
 
-def scattered(head: str, **settings: Any) -> AttentionClassifier:
+def scattered(head: Head, **settings: Any) -> AttentionClassifier:
     """A model away from its start: scores and embeddings of size 1."""
     config = AttentionClassifierConfig(
         head=head, dimension=4, embedding_std=1.0, hidden_size=5, **settings
-    )  # pyright: ignore[reportArgumentType]
+    )
     scores = jnp.asarray(np.random.default_rng(3).normal(size=TASK.vocabulary_size))
     return eqx.tree_at(lambda model: model.score_table, built(config), scores)
 
@@ -90,7 +93,10 @@ def test_gradients_are_those_of_the_paper_and_of_finite_differences(head):
         model, plain = scattered(head), sentences()
         indexed = with_index(AttentionClassifierConfig(), plain)
         both = in_a_hurry(
-            lambda model, batch: (jax.grad(cross_entropy)(model, batch), model(batch).logits)
+            lambda model, batch: (
+                jax.grad(AttentionClassifier.loss)(model, batch),
+                model(batch).logits,
+            )
         )
         ours, logits = zip(*(both(model, batch) for batch in (plain, indexed)), strict=True)
     weights, scores, embeddings = parts(model)
@@ -167,7 +173,7 @@ def descended(model: Any, batch: Batch, rate: float, steps: int) -> Any:
     learned, still = eqx.partition(model, model.trainable())
 
     def loss(moving: Any) -> Any:
-        return cross_entropy(eqx.combine(moving, still), batch)
+        return eqx.combine(moving, still).loss(batch)
 
     def step(_: Any, moving: Any) -> Any:
         return jax.tree.map(

@@ -1,6 +1,4 @@
-"""Multi-head attention that fits numbers, against NumPy, finite differences and its own smaller
-self.
-"""
+"""Multi-head attention for regression, against NumPy, finite differences and a smaller model."""
 
 import functools
 from typing import Any
@@ -15,7 +13,6 @@ from saccade.core.errors import ConfigError
 from saccade.models.attention_regression import (
     AttentionRegression,
     AttentionRegressionConfig,
-    half_squared_error,
     value_curvature,
 )
 from saccade.models.kernels import KERNELS
@@ -27,17 +24,13 @@ each_kernel = pytest.mark.parametrize("kernel", KERNELS)
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs a few
-    times.
-    """
+    """Compile without optimisation: faster for functions that run only a few times."""
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
 
 def parts(kernel: str, dimension: int = 4) -> tuple[AttentionRegression, Sequences]:
-    """A model of two heads and two sequences of three vectors, stored in four numbers. Under
-    jax.enable_x64.
-    """
+    """A model of two heads, and two sequences of three vectors of width 4. Needs x64."""
     random = np.random.default_rng(6)
     active = np.arange(4) < dimension
     weights = [
@@ -54,9 +47,7 @@ def parts(kernel: str, dimension: int = 4) -> tuple[AttentionRegression, Sequenc
 def by_numpy(
     weights: dict[str, np.ndarray], kernel: str, batch: Sequences
 ) -> tuple[np.ndarray, float, np.ndarray]:
-    """[S_1 X W_1^V, ..., S_H X W_H^V] W^O by loops over sequences and heads, half the squared
-    error, and B.
-    """
+    """[S_1 X W_1^V, ..., S_H X W_H^V] W^O by loops, half the squared error, and B."""
     inputs, targets = np.asarray(batch.inputs), np.asarray(batch.targets)
     heads, _, size = weights["queries"].shape
     outputs, rows = [], []
@@ -85,7 +76,7 @@ def arrays(model: AttentionRegression) -> dict[str, np.ndarray]:
 
 LOSS_AND_GRADIENT = in_a_hurry(
     lambda model, batch: (
-        *eqx.filter_value_and_grad(half_squared_error)(model, batch),
+        *eqx.filter_value_and_grad(AttentionRegression.loss)(model, batch),
         model(batch),
         model.features(batch),
     )
@@ -94,17 +85,14 @@ LOSS_AND_GRADIENT = in_a_hurry(
 
 @each_kernel
 def test_output_loss_features_and_gradient(kernel):
-    """Against NumPy; the gradient of every number, the fixed output layer included, against
-    finite differences.
-    """
+    """Against NumPy; the gradient (also that of the fixed output layer) by finite differences."""
     with jax.enable_x64(True):
         model, batch = parts(kernel)
         loss, slopes, output, features = LOSS_AND_GRADIENT(model, batch)
     weights = arrays(model)
     expected, expected_loss, rows = by_numpy(weights, kernel, batch)
-    np.testing.assert_allclose(
-        output.logits, expected, rtol=0, atol=1e-12
-    )  # float64, numbers of size 10
+    # float64, numbers of size 10
+    np.testing.assert_allclose(output.logits, expected, rtol=0, atol=1e-12)
     assert float(loss) == pytest.approx(expected_loss, rel=1e-13)
     np.testing.assert_allclose(features, rows, rtol=0, atol=1e-13)
     theta = np.einsum("hfk,hko->hfo", weights["values"], weights["output"]).reshape(8, 2)
@@ -120,18 +108,16 @@ def test_output_loss_features_and_gradient(kernel):
                 shifted = place.copy()
                 shifted[index] += sign * step
                 moved.append(by_numpy(weights | {name: shifted}, kernel, batch)[1])
-            # Central differences err by step^2 / 6 = 2e-11 times a third derivative (up to 1e3),
-            # and by 1e-14 / step = 1e-9.
+            # The error of central differences is step^2 / 6 = 2e-11 times a third derivative (up
+            # to 1e3), plus 1e-14 / step = 1e-9.
             assert (moved[0] - moved[1]) / (2 * step) == pytest.approx(
                 slope[index], rel=1e-6, abs=5e-8
             )
 
 
 @each_kernel
-def test_a_smaller_dimension_is_the_smaller_model_and_the_rest_never_matters(kernel):
-    """Width 4 and dimension 2: the same loss as without the last two features, and exactly no
-    gradient for them.
-    """
+def test_a_smaller_dimension_is_the_smaller_model_and_the_padding_has_no_effect(kernel):
+    """Width 4, dimension 2: the loss without the last two features, whose gradient is exactly 0."""
     with jax.enable_x64(True):
         model, batch = parts(kernel, 2)
         loss, slopes, _, features = LOSS_AND_GRADIENT(model, batch)
@@ -162,17 +148,15 @@ def test_no_curvature_in_the_values_is_larger_than_the_bound(kernel, heads):
         )
 
         def loss(values: jax.Array) -> Any:
-            return half_squared_error(
-                eqx.tree_at(lambda tree: tree.values, one, values.reshape(one.values.shape)), batch
-            )
+            values = values.reshape(one.values.shape)
+            return eqx.tree_at(lambda tree: tree.values, one, values).loss(batch)
 
         hessian = np.asarray(in_a_hurry(jax.hessian(loss))(one.values.reshape(-1)))
         bound = float(value_curvature(one, batch))
     largest = np.linalg.eigvalsh(hessian)[-1]
     assert largest <= bound * (1 + 1e-12)
-    if (
-        heads == 1
-    ):  # the bound is reached: the Hessian is a Kronecker product of B^T B and W^O W^O^T
+    if heads == 1:
+        # The bound is reached: the Hessian is the Kronecker product of B^T B and W^O W^O^T.
         assert largest == pytest.approx(bound, rel=1e-12)
     else:
         assert largest > bound / 4
@@ -183,8 +167,8 @@ def test_no_curvature_in_the_values_is_larger_than_the_bound(kernel, heads):
 
 @functools.cache
 def relabelled() -> tuple[AttentionRegression, Sequences, dict[str, list[Sequences]], np.ndarray]:
-    """The start, data as drawn, their forms with other targets (of keys 1, 1 and 2), and queries
-    of scale 1 of key 1.
+    """The initial model, the data as drawn, the data with other targets (keys 1, 1 and 2), and the
+    queries of scale 1 for key 1.
     """
     kinds = ("task", "start", "teacher")
     settings: dict[str, Any] = {
@@ -208,7 +192,7 @@ def relabelled() -> tuple[AttentionRegression, Sequences, dict[str, list[Sequenc
 
 
 @pytest.mark.parametrize("targets", ["task", "start"])
-def test_targets_as_drawn_and_targets_added_to_the_start(targets):
+def test_targets_as_drawn_and_targets_added_to_the_initial_output(targets):
     start, batch, given, _ = relabelled()
     first, _, other = given[targets]
     own = 0 if targets == "task" else by_numpy(arrays(start), "softmax", batch)[0]
@@ -217,10 +201,8 @@ def test_targets_as_drawn_and_targets_added_to_the_start(targets):
     np.testing.assert_array_equal(first.inputs, batch.inputs)
 
 
-def test_a_teacher_differs_from_the_start_in_its_queries_alone():
-    """Drawn with scale 1, whatever the start's scale is; keys, values and output layer are the
-    start's.
-    """
+def test_a_teacher_differs_from_the_initial_model_in_its_queries_only():
+    """They have scale 1 for any initial scale; keys, values and output layer are the same."""
     start, batch, given, queries = relabelled()
     first, again, other = given["teacher"]
     np.testing.assert_array_equal(first.targets, again.targets)
@@ -229,15 +211,15 @@ def test_a_teacher_differs_from_the_start_in_its_queries_alone():
     np.testing.assert_allclose(
         first.targets, taught + np.asarray(batch.targets), rtol=0, atol=1e-12
     )
-    # 24 numbers of standard deviation 1/2 and 3/2: their middle is seven and three standard errors
-    # (std / sqrt(48)) away.
+    # 24 numbers of standard deviation 1/2 and 3/2: 1 is seven and three standard errors
+    # (std / sqrt(48)) away from them.
     assert np.std(np.asarray(queries)) < 1 < np.std(np.asarray(start.queries))
 
 
 # -- configs ---------------------------------------------------------------------------------------
 
 
-def test_the_start_has_the_scales_that_the_config_says():
+def test_the_initial_model_has_the_scales_of_the_config():
     task = RandomSequences(width=40, dimension=25.0)
     config = AttentionRegressionConfig(
         heads=3,
@@ -262,7 +244,7 @@ def test_the_start_has_the_scales_that_the_config_says():
 @pytest.mark.parametrize(
     "trained", [("queries",), ("values",), ("queries", "keys", "values")], ids=str
 )
-def test_only_what_is_trained_learns_and_never_the_output_layer(trained):
+def test_only_the_trained_parts_learn_and_never_the_output_layer(trained):
     config = AttentionRegressionConfig(heads=1, head_dimension=2, trained=trained)
     shapes = eqx.filter_eval_shape(config.build, TASK, KEY)
     model = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
@@ -273,7 +255,7 @@ def test_only_what_is_trained_learns_and_never_the_output_layer(trained):
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"kernel": "linear"}, "kernel: got 'linear', allowed: softmax, gaussian"),
         ({"targets": "random"}, "targets: got 'random', allowed: task, start, teacher"),
@@ -286,15 +268,13 @@ def test_only_what_is_trained_learns_and_never_the_output_layer(trained):
         ),
     ],
 )
-def test_impossible_configs_are_refused_by_name(settings, told):
-    with pytest.raises(ConfigError, match=f"^{told}"):
+def test_impossible_configs_are_refused_by_name(settings, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
         AttentionRegressionConfig(**settings)
 
 
-def test_more_outputs_than_parts_of_a_head_are_refused():
-    """Then no value could reach all outputs, and sigma_min(W^O) would not be what the theory
-    means.
-    """
+def test_more_outputs_than_the_dimension_of_a_head_are_refused():
+    """The values could not reach all outputs then, and sigma_min(W^O) would be 0."""
     with pytest.raises(
         ConfigError, match=r"^head_dimension: got 1, allowed: at least the 2 outputs"
     ):

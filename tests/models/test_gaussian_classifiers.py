@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.engine import cross_entropy
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Batch
 from saccade.models.attention_classifier import AttentionClassifierConfig
@@ -66,9 +65,7 @@ def test_the_index_changes_no_number_and_no_gradient(case):
     indexed = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), members)
     moving, still = eqx.partition(model, eqx.is_inexact_array)
     ways = [
-        jax.value_and_grad(lambda part, one=one: cross_entropy(eqx.combine(part, still), one))(
-            moving
-        )
+        jax.value_and_grad(lambda part, one=one: eqx.combine(part, still).loss(one))(moving)
         for one in (batch, indexed)
     ]
     jax.tree.map(
@@ -94,7 +91,7 @@ def test_velocity_of_scores_is_their_change_along_the_flow():
     )
     batch = task.sample(jax.random.key(2), 8)
     moving, still = eqx.partition(model, eqx.is_inexact_array)
-    gradient = jax.grad(lambda part: cross_entropy(eqx.combine(part, still), batch))(moving)
+    gradient = jax.grad(lambda part: eqx.combine(part, still).loss(batch))(moving)
     step = 1e-2
     there, back = (
         eqx.combine(

@@ -19,18 +19,16 @@ from scipy.stats import binom
 from saccade.core.errors import ConfigError
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import Every
+from saccade.core.schedule import Every, Recording
+from saccade.models.counting import id_counts
 from saccade.models.one_layer_transformer import (
     Blocks,
     OneLayerTransformer,
     OneLayerTransformerConfig,
     TiedScores,
     chosen_places,
-    expected_squared_error,
     guess_entropy,
-    id_counts,
     most,
-    squared_error,
     uniform_curvature,
 )
 from saccade.tasks.long_documents import LongDocuments
@@ -225,7 +223,7 @@ def plain_losses(model: OneLayerTransformer, batch: Documents) -> tuple[jax.Arra
 
 
 def short_losses(model: OneLayerTransformer, batch: Documents) -> tuple[jax.Array, jax.Array]:
-    return squared_error(model, batch), guess_entropy(model, batch)
+    return model.loss(batch), guess_entropy(model, batch)
 
 
 def weighed(
@@ -273,7 +271,7 @@ def test_without_a_selected_word_the_loss_is_zero():
         batch = documents(PLAIN)
         batch = Documents(batch.labels, batch.labels, jnp.zeros_like(batch.selected))
         model = scattered(OneLayerTransformerConfig(attention="uniform"), PLAIN)
-        assert float(in_a_hurry(squared_error)(model, batch)) == 0
+        assert float(in_a_hurry(OneLayerTransformer.loss)(model, batch)) == 0
 
 
 @settings(max_examples=4, deadline=None, derandomize=True)
@@ -376,7 +374,7 @@ def test_the_expected_error_is_that_of_every_document(settings):
     assert dataclasses.astuple(LONG.shares) == pytest.approx((0.65, 0.1, 0.25))
     with jax.enable_x64(True):
         model = scattered(OneLayerTransformerConfig(attention="uniform", **settings), LONG)
-        ours = float(in_a_hurry(expected_squared_error)(model, LONG.sample(jax.random.key(0), 5)))
+        ours = float(in_a_hurry(OneLayerTransformer.loss)(model, LONG.sample(jax.random.key(0), 5)))
     embed = np.eye(9) if model.embeddings is None else np.asarray(model.embeddings)
     inner = np.asarray(model.values) @ embed @ np.stack(shown, axis=1)
     if model.value_bias is not None:
@@ -387,6 +385,12 @@ def test_the_expected_error_is_that_of_every_document(settings):
     )
 
 
+def test_long_documents_need_uniform_attention():
+    model = scattered(OneLayerTransformerConfig(), LONG)
+    with pytest.raises(ConfigError, match=r"^attention: got scores, allowed: uniform"):
+        model.loss(LONG.sample(jax.random.key(0), 5))
+
+
 def test_the_curvature_is_the_largest_eigenvalue_of_the_hessian_in_the_values():
     ridge = 0.03
     with jax.enable_x64(True):
@@ -395,7 +399,7 @@ def test_the_curvature_is_the_largest_eigenvalue_of_the_hessian_in_the_values():
 
         def loss(values: jax.Array) -> Any:
             moved = eqx.tree_at(lambda one: one.values, model, values.reshape(9, 9))
-            return expected_squared_error(moved, moments) + moved.penalty()
+            return moved.loss(moments) + moved.penalty()
 
         hessian = np.asarray(in_a_hurry(jax.hessian(loss))(jnp.zeros(81)))
         ours = float(uniform_curvature(model, moments))
@@ -438,14 +442,7 @@ def test_a_swept_ridge_and_swept_masking_train_each_member_with_its_own(precise_
     model = OneLayerTransformerConfig(attention="uniform", start_std=0.0)
     sweep = {"task.masking.selected": [0.3, 0.9], "model.ridge": [0.0, 0.4]}
     training = precise_lab.train(
-        task,
-        model,
-        GradientDescent(0.1),
-        2,
-        record=Every(1),
-        seeds=1,
-        sweep=sweep,
-        loss=squared_error,
+        task, model, GradientDescent(0.1), 2, Recording(at=Every(1)), seeds=1, sweep=sweep
     )
     loss = training.trajectory["loss"].isel(seed=0)
     assert loss.dims == ("masking.selected", "ridge", "step")
@@ -552,7 +549,7 @@ def test_blocks_make_a_table_with_an_empty_row_for_every_id_that_is_no_word():
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"embedding": "random"}, "embedding: got 'random', allowed: one_hot, trained"),
         ({"attention": "hard"}, "attention: got 'hard', allowed: uniform, learned, tied, free"),
@@ -575,6 +572,6 @@ def test_blocks_make_a_table_with_an_empty_row_for_every_id_that_is_no_word():
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_impossible_configs_are_refused_by_name(settings, told):
-    with pytest.raises(ConfigError, match=f"^{told}"):
+def test_impossible_configs_are_refused_by_name(settings, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
         OneLayerTransformerConfig(**settings)

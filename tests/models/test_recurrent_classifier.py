@@ -203,7 +203,7 @@ def test_what_learns(settings, learning):
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"hidden": 0}, "hidden: got 0, allowed: a whole number, at least 1"),
         ({"features": 2.5}, "features: got 2.5, allowed: a whole number, at least 1"),
@@ -219,6 +219,6 @@ def test_what_learns(settings, learning):
         ),
     ],
 )
-def test_impossible_configs_are_refused_by_name(settings, told):
-    with pytest.raises(ConfigError, match=f"^{told}"):
+def test_impossible_configs_are_refused_by_name(settings, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
         RecurrentClassifierConfig(**settings)

@@ -41,7 +41,7 @@ def in_a_hurry(function: Any) -> Any:
 
 
 def pairs(source: Any, target: Any, sources: Any, targets: Any) -> SentencePairs:
-    """Sentence pairs with so many words (the end among them) and padding behind them; which word
+    """Sentence pairs of given lengths (END included), padded; which word
     is whose is not used here.
     """
     source, target = (jnp.asarray(words, jnp.int32) for words in (source, target))
@@ -58,7 +58,7 @@ BATCH = pairs(
     (4, 2, 3),
     (3, 2, 3),
 )
-"""As many source words as there is room for, one, and two; targets of another length."""
+"""Three source words (no padding), one, and two; targets of another length."""
 
 
 def scattered(seed: int = 0, task: Any = TASK, **settings: Any) -> SequenceToSequence:
@@ -77,7 +77,7 @@ def scattered(seed: int = 0, task: Any = TASK, **settings: Any) -> SequenceToSeq
 @in_a_hurry
 def answers(model: SequenceToSequence, batch: SentencePairs) -> tuple[Any, Any, Any]:
     output = model(batch)
-    return output, model.lexical_probe(batch), token_entropy(lambda _: output, batch)
+    return output, model.lexical_probe(batch), model.loss(batch)
 
 
 def measured(model: SequenceToSequence, batch: SentencePairs) -> tuple[Any, Any, Any]:
@@ -215,7 +215,7 @@ def test_a_guess_never_depends_on_the_word_to_be_guessed_or_those_behind_it():
             after = measured(model, dataclasses.replace(BATCH, target=changed))[0].logits
             assert np.array_equal(before[:, : place + 1], after[:, : place + 1])
             assert np.all(np.abs(before - after)[:, place + 1 :].max(axis=-1) > 1e-6), (
-                "the words behind it are told"
+                "later predictions depend on it"
             )
 
 
@@ -414,7 +414,7 @@ def test_unused_words_have_no_chance_and_the_rest_is_as_if_they_were_not_there()
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"hidden": 0}, "hidden: got 0, allowed: a whole number, at least 1"),
         ({"heads": 0}, "heads: got 0, allowed: a whole number, at least 1"),
@@ -446,6 +446,6 @@ def test_unused_words_have_no_chance_and_the_rest_is_as_if_they_were_not_there()
         ),
     ],
 )
-def test_impossible_configs_are_refused_by_name(settings, told):
-    with pytest.raises(ConfigError, match=f"^{told}"):
+def test_impossible_configs_are_refused_by_name(settings, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
         SequenceToSequenceConfig(**settings)

@@ -11,7 +11,7 @@ import pytest
 
 from saccade.core.errors import ConfigError
 from saccade.models.one_layer_transformer import Blocks, TiedScores
-from saccade.models.tied_attention import TiedAttention, TiedAttentionConfig, query_error
+from saccade.models.tied_attention import TiedAttention, TiedAttentionConfig
 from saccade.tasks.long_documents import LongDocumentQueries
 
 TASK = LongDocumentQueries(5.0, 3.0, 2.0)
@@ -45,8 +45,8 @@ def test_attention_is_frequency_times_weight_and_hidden_queries_do_not_look():
 def test_the_gradient_is_that_of_finite_differences_and_only_gamma_moves_the_error():
     with jax.enable_x64(True):
         batch = TASK.sample(jax.random.key(0), 4)
-        error = in_a_hurry(lambda word, topic: query_error(model(word, topic), batch))
-        slope_of = in_a_hurry(jax.grad(lambda both: query_error(model(both[0], both[1]), batch)))
+        error = in_a_hurry(lambda word, topic: model(word, topic).loss(batch))
+        slope_of = in_a_hurry(jax.grad(lambda both: model(both[0], both[1]).loss(batch)))
         slopes = np.asarray(slope_of(jnp.asarray([0.4, 0.9])))
         step = 1e-5
         for place, slope in enumerate(slopes):

@@ -11,7 +11,7 @@ import pytest
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import SentencePairs
 from saccade.models.sequence_to_sequence import token_entropy
-from saccade.models.word_proxy import WordProxy, WordProxyConfig, summed_bag_entropy
+from saccade.models.word_proxy import WordProxy, WordProxyConfig
 from saccade.tasks.lexicon_sentences import LexiconSentences
 
 IDS, DIMENSION = 5, 3
@@ -49,12 +49,12 @@ def scattered() -> WordProxy:
 
 @in_a_hurry
 def answers(model: WordProxy, batch: SentencePairs, gates: Any) -> Any:
-    losses = token_entropy(model, batch), summed_bag_entropy(model, batch)
+    losses = token_entropy(model, batch), model.loss(batch)
     return model(batch), model(batch, gates), model.lexical_probe(batch), losses
 
 
 def measured(model: WordProxy, batch: SentencePairs, gates: np.ndarray | None = None) -> Any:
-    """Output, output with gates, lexical probe and both losses, as NumPy arrays."""
+    """Output, output with gates, lexical probe, mean and summed loss, as NumPy arrays."""
     with jax.enable_x64(True):
         return jax.tree.map(
             np.asarray,
@@ -98,7 +98,7 @@ def test_outputs_and_losses_are_those_of_the_formula():
                 )
     assert float(total) == pytest.approx(surprise, rel=1e-13)
     assert float(mean) == pytest.approx(surprise / WANTED.sum(), rel=1e-13), (
-        "the mean over as many words"
+        "the mean over the same words"
     )
 
 

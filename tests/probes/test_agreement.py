@@ -62,7 +62,7 @@ def measured(
     first: Any, second: Any, mask: Any = True, share: float = 0.05
 ) -> dict[str, np.ndarray]:
     """All measures of at most ROWS rows of at most WIDTH positions; NaN fills what is added, and
-    must not be looked at.
+    must not matter.
     """
     first, second, mask = np.broadcast_arrays(
         np.asarray(first, np.float32), np.asarray(second, np.float32), mask
@@ -159,9 +159,7 @@ def plain(
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**31), values=st.integers(1, 30), kept=st.floats(0.05, 1))
 def test_agreement_is_what_plain_python_says(share: float, seed: int, values: int, kept: float):
-    """Rows with ties and with holes in the mask; where there is no word stands what must not be
-    looked at.
-    """
+    """Rows with ties and with holes in the mask; values outside the mask must not matter."""
     random = np.random.default_rng(seed)
     first, second = random.integers(values, size=(2, 20, 30)).astype(float)
     mask = random.random((20, 30)) < kept
@@ -415,7 +413,7 @@ def test_what_does_not_fit_together_is_refused():
     other_steps = PERFORMANCE.assign_coords(step=[0, 10, 50, 200])
     with pytest.raises(ValueError, match="step"):
         contextual_agreement(CURVE, other_steps, 0.3)
-    with pytest.raises(ConfigError, match="value: got one for each step"):
+    with pytest.raises(ConfigError, match="value: got one per step"):
         contextual_agreement(CURVE, PERFORMANCE, CURVE)
     curve = along(np.ones((2, 4)), "seed").assign_coords(seed=[0, 1])
     with pytest.raises(ValueError, match="seed"):

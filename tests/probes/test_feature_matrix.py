@@ -10,22 +10,20 @@ import pytest
 from scipy.optimize import lsq_linear
 
 from saccade.core.interfaces import Moment
-from saccade.models.attention_regression import AttentionRegression, half_squared_error
+from saccade.models.attention_regression import AttentionRegression
 from saccade.models.kernels import Gaussian
 from saccade.probes.feature_matrix import FeatureMatrix, ReachOfQueries
 from saccade.tasks.random_sequences import Sequences
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs once."""
+    """Compile without optimisation: faster for functions that run only once."""
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
 
 def parts(width: int, dimension: int, outputs: int = 2) -> tuple[AttentionRegression, Sequences]:
-    """A model of two heads with the Gaussian kernel, and two sequences of three vectors. Under
-    jax.enable_x64.
-    """
+    """A Gaussian model of two heads, and two sequences of three vectors. Needs x64."""
     random = np.random.default_rng(9)
     active = np.arange(width) < dimension
     queries, keys, values = (
@@ -39,12 +37,12 @@ def parts(width: int, dimension: int, outputs: int = 2) -> tuple[AttentionRegres
 
 @in_a_hurry
 def probes(model: Any, batch: Any) -> Any:
-    moment = Moment(None, model, batch, batch, half_squared_error, lambda: model)
+    moment = Moment(None, model, batch, batch, AttentionRegression.loss, lambda: model)
     return FeatureMatrix()(moment) | ReachOfQueries()(moment), model.features(batch)
 
 
 def measured(model: Any, batch: Any) -> tuple[dict[str, float], np.ndarray]:
-    """What both probes give, and B."""
+    """The results of both probes, and B."""
     with jax.enable_x64(True):
         values, features = probes(model, batch)
     return {name: float(value) for name, value in values.items()}, np.asarray(features)
@@ -56,7 +54,7 @@ def measured(model: Any, batch: Any) -> tuple[dict[str, float], np.ndarray]:
     ids=["HD > Nn", "HD < Nn", "HD < Nn, padded", "HD = Nn"],
 )
 def test_singular_values_and_floor(width, dimension):
-    """Nn = 6 rows; the columns that the padding adds are 0 and must not count."""
+    """Nn = 6 rows; the columns of the padding are 0 and must not count."""
     with jax.enable_x64(True):
         model, batch = parts(width, dimension)
     ours, features = measured(model, batch)
@@ -78,35 +76,30 @@ def test_singular_values_and_floor(width, dimension):
     assert ours["curvature"] == pytest.approx((outputs.max() * singular[0]) ** 2, rel=1e-13)
 
 
-def test_vectors_that_are_alike_leave_no_smallest_singular_value():
-    """Two equal sequences: rows of B are equal, so that its Nn-th singular value is 0 but for
-    rounding, and is called 0.
-    """
+def test_equal_sequences_have_a_smallest_singular_value_of_zero():
+    """Rows of B are equal, so its Nn-th singular value is 0 up to rounding; it is recorded as 0."""
     with jax.enable_x64(True):
         model, batch = parts(5, 5)
         twice = eqx.tree_at(lambda one: one.inputs, batch, jnp.stack([batch.inputs[0]] * 2))
     ours, _ = measured(model, twice)
     assert ours["feature_low"] == 0
-    halves = (
-        np.asarray(batch.targets)[0] - np.asarray(batch.targets)[1]
-    )  # the best is the mean of both targets
-    assert ours["floor"] == pytest.approx(np.sum(halves**2) / 4, rel=1e-10)
+    # The best output is the mean of both targets.
+    difference = np.asarray(batch.targets)[0] - np.asarray(batch.targets)[1]
+    assert ours["floor"] == pytest.approx(np.sum(difference**2) / 4, rel=1e-10)
 
 
 # -- reach of queries ------------------------------------------------------------------------------
 
 
 def shares_of_heads(model: Any, batch: Any) -> np.ndarray:
-    """What each head adds to every vector of a sequence if the query opens it fully: sequence
-    head.
-    """
+    """The output of each head for a weight of 1, the same for every vector: sequence head."""
     theta = np.einsum("hfk,hko->hf", np.asarray(model.values), np.asarray(model.output))
     return np.einsum("snf,hf->sh", np.asarray(batch.inputs), theta)
 
 
 @pytest.mark.parametrize("scale", [0.3, 2.0])
-def test_the_reach_is_the_least_that_shares_between_zero_and_one_can_miss(scale):
-    """Bounded least squares for every vector apart (scipy)."""
+def test_the_reach_is_the_least_loss_over_weights_between_zero_and_one(scale):
+    """Bounded least squares for each vector (SciPy)."""
     with jax.enable_x64(True):
         model, batch = parts(6, 6, outputs=1)
         batch = eqx.tree_at(lambda one: one.targets, batch, scale * batch.targets)
@@ -117,13 +110,11 @@ def test_the_reach_is_the_least_that_shares_between_zero_and_one_can_miss(scale)
             floor += lsq_linear(whole[sequence][None, :], [target], bounds=(0, 1), tol=1e-14).cost
     ours = measured(model, batch)[0]["reach_floor"]
     assert ours == pytest.approx(floor, rel=1e-6, abs=1e-10)
-    assert ours > 1e-3, "some targets are out of reach"
+    assert ours > 1e-3, "some targets cannot be reached"
 
 
 def test_queries_reach_their_floor_and_no_queries_go_below_it():
-    """With Nn = D inputs are independent, so any queries can be had: those of the best shares,
-    written down.
-    """
+    """With Nn = D the inputs are independent, so W^Q can give any queries: here the best ones."""
     with jax.enable_x64(True):
         model, batch = parts(6, 6, outputs=1)
     whole = shares_of_heads(model, batch)
@@ -133,7 +124,7 @@ def test_queries_reach_their_floor_and_no_queries_go_below_it():
         best[:, place] = lsq_linear(
             whole[sequence][None, :], [targets[sequence, position]], bounds=(0, 1), tol=1e-14
         ).x
-    # exp(-||q||^2 / (2 sqrt 3)) = share; a share of 0 is as good as 1e-12.
+    # exp(-||q||^2 / (2 sqrt 3)) = weight; 1e-12 stands for a weight of 0.
     norms = np.sqrt(-2 * np.sqrt(3) * np.log(np.clip(best, 1e-12, 1)))
     queries = np.stack(
         [np.linalg.solve(inputs, norms[head][:, None] * np.eye(3)[:1]) for head in range(2)]
@@ -144,9 +135,8 @@ def test_queries_reach_their_floor_and_no_queries_go_below_it():
 
         @in_a_hurry
         def loss(queries: Any) -> Any:
-            return half_squared_error(
-                eqx.tree_at(lambda one: (one.queries, one.keys), model, (queries, nothing)), batch
-            )
+            parts = (queries, nothing)
+            return eqx.tree_at(lambda one: (one.queries, one.keys), model, parts).loss(batch)
 
         assert float(loss(jnp.asarray(queries))) == pytest.approx(floor, rel=1e-6)
         random = np.random.default_rng(5)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from saccade.core.engine import cross_entropy
 from saccade.core.interfaces import AbstractModel, Batch, Moment, Output
 from saccade.probes.keywords import PLACES, KeywordLogits
 from saccade.tasks.keyword_sentences import KEYWORD
@@ -28,30 +27,29 @@ LABELS = np.asarray([1, 1, 1, 1, 1, 0])
 LOGITS = np.arange(30.0).reshape(6, 5) ** 2
 
 
-class Told(AbstractModel):
-    """Gives every word the logit that it was told."""
+class Fixed(AbstractModel):
+    """Gives every word a fixed logit."""
 
-    told: Float[Array, "sentence position"]
+    fixed: Float[Array, "sentence position"]
 
     def word_logits(self, batch: Batch) -> Float[Array, "sentence position"]:
-        return self.told
+        return self.fixed
 
     def __call__(self, batch: Batch) -> Output:
-        return Output(jnp.zeros((batch.words.shape[0], 2)), self.told)
+        return Output(jnp.zeros((batch.words.shape[0], 2)), self.fixed)
 
 
 @jax.jit
-def probed(model: Told, batch: Batch) -> Any:
-    return KeywordLogits()(Moment(None, model, batch, batch, cross_entropy, lambda: model))[
-        "word_logit"
-    ]
+def probed(model: Fixed, batch: Batch) -> Any:
+    moment = Moment(None, model, batch, batch, AbstractModel.loss, lambda: model)
+    return KeywordLogits()(moment)["word_logit"]
 
 
 def measured(*chosen: int, labels: Any = LABELS) -> np.ndarray:
     """Of some of the sentences, all of them as often as makes six together: one program for all."""
     rows = np.resize(chosen, 6)
     batch = Batch(jnp.asarray(SENTENCES[rows], jnp.int32), jnp.asarray(labels[rows], jnp.int32))
-    return np.asarray(probed(Told(jnp.asarray(LOGITS[rows], jnp.float32)), batch))
+    return np.asarray(probed(Fixed(jnp.asarray(LOGITS[rows], jnp.float32)), batch))
 
 
 def test_logits_at_the_keyword_behind_it_on_average_and_at_the_end():
@@ -80,7 +78,7 @@ def test_sentences_that_do_not_count_change_nothing(left_out):
 
 def test_a_negative_sentence_does_not_count_whatever_it_holds():
     """A sentence without the keyword has its first place where the keyword would be found: only
-    the label tells.
+    the label decides.
     """
     labels = np.where(np.arange(6) == 1, 0, LABELS)
     np.testing.assert_allclose(measured(0, 1, 2, labels=labels), measured(0, 2), rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Topic structure inside of a transformer, against NumPy on explicit tables and plain loops over
+"""Topic structure of a transformer, against NumPy on explicit tables and plain loops over
 positions.
 """
 
@@ -15,10 +15,10 @@ import pytest
 from saccade.core.interfaces import Moment
 from saccade.models.one_layer_transformer import (
     BLOCKS,
+    Attention,
     OneLayerTransformer,
     OneLayerTransformerConfig,
     TiedScores,
-    squared_error,
 )
 from saccade.models.tied_attention import TiedAttention
 from saccade.probes.topic_blocks import (
@@ -66,11 +66,13 @@ def documents(task: TopicDocuments) -> Documents:
     )
 
 
-def with_tables(task: Any, attention: str = "free", **tables: np.ndarray) -> OneLayerTransformer:
+def with_tables(
+    task: Any, attention: Attention = "free", **tables: np.ndarray
+) -> OneLayerTransformer:
     """A model whose parts are given numbers, in float64."""
     config = OneLayerTransformerConfig(
         attention=attention, embedding="trained" if "embeddings" in tables else "one_hot"
-    )  # pyright: ignore[reportArgumentType]
+    )
     start = eqx.filter_eval_shape(config.build, task, jax.random.key(0))
     model = jax.tree.map(
         lambda leaf: (
@@ -88,7 +90,7 @@ def measured(probe: Any, task: Any, model: Any, test: Any = None) -> dict[str, n
 
     @in_a_hurry
     def measure(model: Any, test: Any) -> dict[str, Any]:
-        return probe(Moment(task, model, test, test, squared_error, lambda: model))
+        return probe(Moment(task, model, test, test, type(model).loss, lambda: model))
 
     values = measure(model, test)
     assert set(values) == set(probe.variables)
@@ -330,7 +332,7 @@ def test_attention_of_pairs_is_that_of_every_two_positions(markers, kernel):
 
 
 def test_the_legacy_lookup_gives_the_start_marker_topic_zero_and_the_last_four_words_none():
-    """Documents of two positions, so that every count can be told: 12 words have the ids 4 to
+    """Documents of two positions, so that every count is known: 12 words have the ids 4 to
     15.
     """
     probe = PairAttention(documents=10, positions=2)
@@ -359,7 +361,7 @@ def test_the_legacy_lookup_gives_the_start_marker_topic_zero_and_the_last_four_w
                 model,
                 None,
                 Documents(labels, labels, jnp.zeros(labels.shape, bool)),
-                squared_error,
+                OneLayerTransformer.loss,
                 lambda: model,
             )
         )["pair_count"]

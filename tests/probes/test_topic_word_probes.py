@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.engine import cross_entropy
 from saccade.core.interfaces import Batch, Moment
 from saccade.models.attention_classifier import AttentionClassifier, AttentionClassifierConfig
 from saccade.probes.performance import Accuracy
@@ -100,7 +99,7 @@ def measured(query: str, indexed: bool) -> dict[str, np.ndarray]:
 
         @in_a_hurry
         def measure(model: Any, start: Any, train: Batch, test: Batch) -> dict[str, Any]:
-            moment = Moment(TASK, model, train, test, cross_entropy, lambda: start)
+            moment = Moment(TASK, model, train, test, AttentionClassifier.loss, lambda: start)
             values = {name: value for probe in probes for name, value in probe(moment).items()}
             return values | {"loss": moment.loss}
 
@@ -212,7 +211,9 @@ def test_velocities_are_those_of_a_tiny_step(query):
 
         @in_a_hurry
         def stepped(model: Any, train: Batch) -> tuple[Any, Any]:
-            gradient = Moment(TASK, model, train, test, cross_entropy, lambda: start).gradient
+            gradient = Moment(
+                TASK, model, train, test, AttentionClassifier.loss, lambda: start
+            ).gradient
             moves = eqx.filter(gradient, model.trainable(), replace=0.0)
             after = eqx.apply_updates(model, jax.tree.map(lambda slope: -step * slope, moves))
             return tuple(
@@ -247,7 +248,9 @@ def test_frozen_parts_are_measured_as_if_they_could_move():
     )
     with jax.enable_x64(True):
         values = in_a_hurry(
-            lambda one: Velocities()(Moment(TASK, one, train, test, cross_entropy, lambda: start))
+            lambda one: Velocities()(
+                Moment(TASK, one, train, test, AttentionClassifier.loss, lambda: start)
+            )
         )(frozen)
     for name, value in values.items():
         np.testing.assert_allclose(value, measured("unit", False)[name], **EXACT)
@@ -272,7 +275,7 @@ def test_accuracy_counts_sentences_and_loss_is_the_cross_entropy(indexed):
 
 def test_a_moment_computes_once_what_several_probes_ask_for():
     start, model, train, test = parts("unit")
-    moment = Moment(TASK, model, train, test, cross_entropy, lambda: start)
+    moment = Moment(TASK, model, train, test, AttentionClassifier.loss, lambda: start)
     asked = []
     for _ in range(2):
         moment.once(asked.append)

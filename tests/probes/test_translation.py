@@ -10,12 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 from jaxtyping import Array, Float
-from scipy.stats import kendalltau
 
-from saccade.core.engine import cross_entropy
-from saccade.core.interfaces import END, AbstractModel, Batch, Moment, Output, SentencePairs
-from saccade.models.recurrent_classifier import RecurrentClassifierConfig
+from saccade.core.interfaces import END, AbstractModel, Moment, Output, SentencePairs
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_entropy
 from saccade.models.word_proxy import WordProxy
 from saccade.probes.translation import (
@@ -24,13 +22,12 @@ from saccade.probes.translation import (
     PairWords,
     PositionTables,
     TokenAccuracy,
-    class_saliency,
     mean_agreement,
     mean_chance,
-    mean_rank_agreement,
+    ratio_of_medians,
     saliency,
+    success_step,
 )
-from saccade.tasks.keyword_sentences import KeywordSentences
 from saccade.tasks.lexicon_sentences import LexiconSentences
 
 IDS = 6
@@ -43,7 +40,7 @@ PAIRS = SentencePairs(
     target_mask=jnp.asarray(np.arange(4) < np.asarray([[4], [2], [1]])),
 )
 """Three words and the end, one and the end, and a lone word without end. Word 2 comes twice in
-the first; padding of the last holds words, which must not be looked at.
+the first; padding of the last holds words, which must not matter.
 """
 WORDS = np.asarray([[1, 1, 1, 0], [1, 0, 0, 0], [1, 0, 0, 0]], bool)
 """Where targets are words."""
@@ -69,8 +66,8 @@ def probed(model: Any, *probes: Any) -> dict[str, np.ndarray]:
     return jax.tree.map(np.asarray, measuring(probes)(model))
 
 
-class Told(AbstractModel):
-    """Answers what it was told."""
+class Fixed(AbstractModel):
+    """Returns fixed logits and attention."""
 
     logits: Float[Array, "pair target id"]
     attention: Float[Array, "pair target source"]
@@ -83,7 +80,7 @@ class Told(AbstractModel):
 
 
 @functools.cache
-def of_the_told() -> tuple[dict[str, np.ndarray], np.ndarray]:
+def of_fixed_outputs() -> tuple[dict[str, np.ndarray], np.ndarray]:
     guesses = np.asarray([[4, 5, 5, END], [END, END, 3, 3], [4, 5, 5, 5]])
     attention = np.full((3, 4, 4), 0.25)
     attention[0] = [
@@ -93,20 +90,22 @@ def of_the_told() -> tuple[dict[str, np.ndarray], np.ndarray]:
         [0.0, 0.0, 0.0, 1.0],
     ]
     attention[1, 0], attention[2, 0] = [0.7, 0.3, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]
-    told = Told(jnp.asarray(np.eye(IDS)[guesses], jnp.float32), jnp.asarray(attention, jnp.float32))
-    return probed(told, TokenAccuracy(), AttentionPlaces()), attention
+    model = Fixed(
+        jnp.asarray(np.eye(IDS)[guesses], jnp.float32), jnp.asarray(attention, jnp.float32)
+    )
+    return probed(model, TokenAccuracy(), AttentionPlaces()), attention
 
 
 def test_accuracy_counts_words_and_ends_and_no_padding():
     """Wrong: the third word of the first pair and the word of the second; 5 of 7 are right."""
-    assert float(of_the_told()[0]["test_accuracy"]) == pytest.approx(5 / 7, rel=1e-6)
+    assert float(of_fixed_outputs()[0]["test_accuracy"]) == pytest.approx(5 / 7, rel=1e-6)
 
 
 def test_attention_places_are_counted_from_the_right_one():
     """Largest: at the right place, before it, behind it, right, right; beyond the border there
     is nothing.
     """
-    values, a = of_the_told()
+    values, a = of_fixed_outputs()
     np.testing.assert_allclose(values["attention_accuracy"], [1 / 5, 3 / 5, 1 / 5], rtol=1e-6)
     before = a[0, 1, 0] + a[0, 2, 1]
     right = a[0, 0, 0] + a[0, 1, 1] + a[0, 2, 2] + a[1, 0, 0] + a[2, 0, 0]
@@ -232,28 +231,6 @@ def test_saliency_is_positive_where_more_of_a_word_would_help():
             assert np.array_equal(ours[pair, t, :length] > 0, W[words, target] > 0)
 
 
-def test_class_saliency_is_that_of_every_sentences_own_loss():
-    """For a mean over sentences, whatever their number; positive where more of a word would help
-    its sentence's label.
-    """
-    batch = Batch(PAIRS.source, jnp.asarray([1, 0, 1], jnp.int32), PAIRS.source_mask)
-    config = RecurrentClassifierConfig(hidden=2, features=3, score_size=4, cell="gru")
-    with jax.enable_x64(True):
-        model = scattered(config, KeywordSentences(words=4))
-        ours = np.asarray(
-            in_a_hurry(lambda model: class_saliency(model, batch, cross_entropy))(model)
-        )
-
-        def losses(gates: Any) -> Any:
-            scores = jax.nn.log_softmax(model(batch, gates).logits)
-            return -jnp.sum(jax.nn.one_hot(batch.labels, 2) * scores, axis=-1)
-
-        expected = differences(losses)
-    np.testing.assert_allclose(ours, expected, **FINITE)
-    assert np.abs(ours).max() > 1e-2
-    assert np.all(ours[~THERE] == 0)
-
-
 # -- tables ----------------------------------------------------------------------------------------
 
 
@@ -281,7 +258,7 @@ SECOND = np.asarray(
 
 @in_a_hurry
 def mean_values(first: Any, second: Any) -> tuple[Any, ...]:
-    return mean_agreement(first, second), mean_rank_agreement(first, second), mean_chance(first)
+    return mean_agreement(first, second), mean_chance(first)
 
 
 def means(first: np.ndarray, second: np.ndarray) -> tuple[float, ...]:
@@ -291,13 +268,9 @@ def means(first: np.ndarray, second: np.ndarray) -> tuple[float, ...]:
 
 
 def test_means_over_the_rows_of_tables_with_gaps():
-    """Rows of three, two, no and one word: 0, 1, left out and 1; a single word has an agreement
-    but no rank correlation.
-    """
-    agreed, rank, chance = means(FIRST, SECOND)
+    """Rows of three, two, no and one word: 0, 1, left out and 1."""
+    agreed, chance = means(FIRST, SECOND)
     assert agreed == pytest.approx((0 + 1 + 1) / 3, rel=1e-6)
-    taus: list[Any] = [kendalltau(FIRST[0], SECOND[0]), kendalltau(FIRST[1, :2], SECOND[1, :2])]
-    assert rank == pytest.approx(np.mean([tau.statistic for tau in taus]), abs=1e-6)
     assert chance == pytest.approx((1 / 3 + 1 / 2 + 1) / 3, rel=1e-6)
 
 
@@ -306,7 +279,27 @@ def test_a_run_that_is_not_a_number_agrees_with_nothing():
     constant one.
     """
     gap = np.where(np.arange(4)[:, None] == 0, np.nan, SECOND)
-    agreed, rank, _ = means(FIRST, gap)
-    assert agreed == 1
-    assert rank == pytest.approx(1, rel=1e-6)
+    assert means(FIRST, gap)[0] == 1
     assert np.isnan(means(FIRST, np.full_like(SECOND, np.nan))[0])
+
+
+# -- success ---------------------------------------------------------------------------------------
+
+
+def test_success_is_the_first_step_above_the_threshold():
+    curves = [[0.1, 0.96, 0.5], [0.1, 0.95, 0.99], [0.1, 0.2, 0.95]]
+    accuracy = xr.DataArray(curves, {"step": [0, 5, 10]}, ["seed", "step"])
+    assert success_step(accuracy).values.tolist() == [5, 10, np.inf]
+
+
+@pytest.mark.parametrize(
+    ("slow", "fast", "ratio"),
+    [
+        ([4.0, 6.0, np.inf], [2.0, 3.0, 5.0], 2.0),
+        ([np.inf, np.inf, 1.0], [2.0, 3.0, np.inf], np.inf),
+        ([1.0, 2.0, 3.0], [np.inf, np.inf, 1.0], np.nan),
+    ],
+)
+def test_medians_of_steps_may_be_infinite(slow, fast, ratio):
+    found = ratio_of_medians(np.asarray(slow), np.asarray(fast))
+    assert found == pytest.approx(ratio, nan_ok=True)

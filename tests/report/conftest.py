@@ -1,15 +1,19 @@
 """Small studies, records and figures made by hand, with everything a report must survive."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 import xarray as xr
 
+from saccade.core.bound import AtMost
 from saccade.core.claim import Check, Claim, PremiseNotMetError
 from saccade.core.figure import Figure, HeatMap, Histogram, Line, Panel
 from saccade.core.record import Arm, Record
+from saccade.core.statistics import EverySeed
 from saccade.core.study import Divergence, Study
+from saccade.report.judged import Entry, StoredStudy
 
 SEEDS = 5
 STEPS = np.arange(0, 3000, 10)
@@ -106,7 +110,7 @@ def figures() -> list[Figure]:
 
 
 def arm(diverged: bool = False, sweeps: dict[str, list[float]] | None = None) -> Arm:
-    """An arm whose error is 0.01 a seed, growing with the first swept value."""
+    """An arm whose error is 0.01 per seed, growing with the swept values."""
     sweeps = sweeps or {}
     shape = (*(len(values) for values in sweeps.values()), SEEDS)
     dims = (*sweeps, "seed")
@@ -126,16 +130,12 @@ def arm(diverged: bool = False, sweeps: dict[str, list[float]] | None = None) ->
     return Arm(trajectory, xr.Dataset(), xr.Dataset(), "growth of the score (Theorem 1)")
 
 
-def _error(name: str):
-    return lambda record: record.arm(name).end["error"]
-
-
-def _unmet(record: Record) -> xr.DataArray:
-    raise PremiseNotMetError(f"{record.study} has no trained scores")
+def _unmet(arms, config) -> xr.DataArray:
+    raise PremiseNotMetError("example has no trained scores")
 
 
 def check(name: str = "plain", bound: float = 0.02, quantity: str = "relative error") -> Check:
-    return Check(quantity, _error(name), "<=", bound, (name,))
+    return Check(quantity, lambda arms, _: arms[name].end["error"], AtMost(bound), name)
 
 
 CLAIMS = (
@@ -155,7 +155,7 @@ CLAIMS = (
         "A-1",
         "Every wild seed converges",
         "Lu 2021",
-        (dataclasses.replace(check("wild"), every_seed=True),),
+        (dataclasses.replace(check("wild"), statistic=EverySeed()),),
         "none",
     ),
     Claim(
@@ -178,11 +178,6 @@ CLAIMS = (
 )
 
 
-def _no_figures(record: Record) -> list[Figure]:
-    del record
-    return []
-
-
 def _experiment(config: ExampleConfig, lab: object) -> dict[str, Arm]:
     raise NotImplementedError
 
@@ -196,8 +191,8 @@ def study(figures: list[Figure]) -> Study[ExampleConfig]:
         {"quick": ExampleConfig(), "paper": ExampleConfig(words=200)},
         _experiment,
         CLAIMS,
-        lambda record: figures,
-        (Divergence("batch size", "800", "not <stated>", "800", "none seen"),),
+        lambda arms, config: figures,
+        divergences=(Divergence("batch size", "800", "not <stated>", "800", "none seen"),),
     )
 
 
@@ -218,7 +213,7 @@ def record() -> Record:
         device="CPU, 2 cores",
         precision="float32",
         seconds=7.24,
-        verdicts={"A-10": {"verdict": "stored verdicts are never read"}},
+        verdicts={"A-10": {"verdict": "not read where the study is known"}},
     )
 
 
@@ -233,9 +228,7 @@ def swept_study(study: Study[ExampleConfig]) -> Study[ExampleConfig]:
             "none",
         ),
     )
-    return dataclasses.replace(
-        study, name="swept", title="A map", claims=claims, figures=_no_figures, divergences=()
-    )
+    return dataclasses.replace(study, name="swept", title="A map", claims=claims, divergences=())
 
 
 def swept(record: Record, sweeps: dict[str, list[float]]) -> Record:
@@ -263,3 +256,24 @@ def line_swept_record(record: Record) -> Record:
 def entries(study, record, swept_study, swept_record):
     paper = dataclasses.replace(record, preset="paper")
     return [(study, record), (study, paper), (swept_study, swept_record)]
+
+
+@pytest.fixture(scope="session")
+def unknown(study, record, swept_study, swept_record) -> list[Entry]:
+    """Records of two studies that are not installed, one of them of saccade 0.1, and one swept."""
+    whole = study.with_verdicts(record)
+    first = {
+        claim: {key: plain[key] for key in dataclasses.asdict(study.judge(record)[0])}
+        for claim, plain in whole.verdicts.items()
+    }
+    old = dataclasses.replace(record, verdicts=first, study="older")
+    records = [whole, old, swept_study.with_verdicts(swept_record)]
+    # As they come from a file: plain JSON.
+    kept = [
+        dataclasses.replace(
+            one, verdicts=json.loads(json.dumps(dict(one.verdicts), allow_nan=False))
+        )
+        for one in records
+    ]
+    note = "runs/{}.nc: the study {!r} is not installed"
+    return [(StoredStudy.of(one, note.format(one.study, one.study)), one) for one in kept]

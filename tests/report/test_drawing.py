@@ -71,10 +71,9 @@ def test_panels_wrap_and_share_one_legend(figures):
     panel = figures[0].panels[0]
     canvas = drawing._drawn(dataclasses.replace(figures[0], panels=(panel,) * 5))
     assert len(canvas.axes) == 5
-    assert canvas.axes[0].get_subplotspec().get_gridspec().get_geometry() == (
-        2,
-        3,
-    )  # pyright: ignore[reportOptionalMemberAccess]
+    place = canvas.axes[0].get_subplotspec()
+    assert place is not None
+    assert place.get_gridspec().get_geometry() == (2, 3)
     (legend,) = canvas.legends
     assert [text.get_text() for text in legend.get_texts()].count("frozen") == 1
     assert all(axes.get_legend() is None for axes in canvas.axes)

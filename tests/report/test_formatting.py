@@ -6,9 +6,9 @@ import math
 import pytest
 import xarray as xr
 
-from saccade.core.claim import Finding
 from saccade.core.record import Arm
-from saccade.report.formatting import diverged_members, duration, measured, natural, number, ticks
+from saccade.core.statistics import Finding
+from saccade.report.formatting import diverged_members, measured, natural, number, ticks
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,6 @@ def test_natural_order():
         "AB",
         "B-1",
     ]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(7.24, "7.2 s"), (99.99, "2 min"), (600, "10 min"), (7200, "2.0 h")]
-)
-def test_duration(seconds: float, text: str):
-    assert duration(seconds) == text
 
 
 def test_tick_labels_stay_different():

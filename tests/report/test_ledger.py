@@ -1,10 +1,14 @@
-"""The ledger: one row a claim, in order, with nothing that breaks a table."""
+"""The ledger: one row per claim, in order, with nothing that breaks a table."""
 
 import dataclasses
 import json
 
+import pytest
 import xarray as xr
 
+from saccade.core.claim import Claim
+from saccade.core.errors import FileError
+from saccade.report.judged import StoredStudy
 from saccade.report.ledger import ledger_markdown, ledger_rows
 
 
@@ -94,3 +98,44 @@ def test_rows_are_plain_json(entries):
 def test_no_records_make_an_empty_ledger():
     assert "0 claims" in ledger_markdown([])
     assert ledger_rows([]) == []
+
+
+def test_a_study_that_is_not_installed_is_shown_with_its_stored_verdicts(unknown, study, record):
+    markdown = ledger_markdown(unknown)
+    known = {row.split(" (")[0]: row for row in table(ledger_markdown([(study, record)]))}
+    rows = table(markdown)
+    shown = [row for row in rows if "(example, quick)" in row]
+    assert len(shown) == 6
+    for row in shown:
+        cells, expected = (line.split(" | ") for line in (row, known[row.split(" (")[0]]))
+        assert cells[:5] + cells[-2:] == expected[:5] + expected[-2:]
+        assert "stored" in cells[7]
+        assert cells[7].split()[0] == expected[7].split()[0]
+    assert "* runs/example.nc: the study 'example' is not installed; its verdicts are" in markdown
+    assert "* runs/older.nc: the study 'older' is not installed" in markdown
+    (swept,) = [row for row in rows if row.startswith("| B-1")]
+    assert "0.011 to 0.561 over 21 cells" in swept
+    old = [row for row in rows if "(older, quick)" in row]
+    assert len(old) == 6
+    assert all("not stored" in row for row in old), "saccade 0.1 stored no statements"
+    plain = json.loads(json.dumps(ledger_rows(unknown), allow_nan=False))
+    assert {row["note"] for row in plain if row["study"] == "older"} == {
+        "runs/older.nc: the study 'older' is not installed"
+    }
+    assert [row["note"] for row in ledger_rows([(study, record)])] == [""] * 6
+
+
+def test_stored_verdicts_that_make_no_sense_are_one_error(record):
+    for verdicts in ({"A-1": {"verdict": "holds"}}, {"A-1": 5}, {"A-1": {"cells": 3}}):
+        with pytest.raises(FileError, match=r"x\.nc.*stored verdicts cannot be read"):
+            StoredStudy.of(dataclasses.replace(record, verdicts=verdicts), "x.nc: not installed")
+
+
+def test_a_record_is_judged_once(study, record, monkeypatch):
+    judged = []
+    judge = Claim.judge
+    monkeypatch.setattr(Claim, "judge", lambda *given: judged.append(given[0].id) or judge(*given))
+    fresh = dataclasses.replace(record)
+    ledger_markdown([(study, fresh)])
+    ledger_rows([(study, fresh)])
+    assert sorted(judged) == sorted(claim.id for claim in study.claims)

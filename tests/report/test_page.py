@@ -107,7 +107,7 @@ def test_a_sweep_has_its_map(page):
 
 
 def test_a_page_without_figures_needs_no_libraries(study, record):
-    page = render_page([(dataclasses.replace(study, figures=lambda record: []), record)])
+    page = render_page([(dataclasses.replace(study, figures=lambda arms, config: []), record)])
     assert len(page) < 40_000
     assert "✗ fails" in page
 
@@ -116,7 +116,7 @@ def test_many_records_still_make_a_light_page(study, record):
     x = np.random.default_rng(0).random(400)
     panel = Panel("p", "x", "y", tuple(Line(f"line {place}", x, x, x, x) for place in range(8)))
     heavy = dataclasses.replace(
-        study, figures=lambda record: [Figure("f", "t", "", (panel,) * 6)] * 3
+        study, figures=lambda arms, config: [Figure("f", "t", "", (panel,) * 6)] * 3
     )
     assert len(render_page([(heavy, record)] * 4).encode()) < LIMIT
 
@@ -130,6 +130,18 @@ def test_the_page_is_the_same_twice(entries, tmp_path):
 def test_a_page_that_cannot_be_written_is_one_error(tmp_path):
     with pytest.raises(FileError, match="cannot write"):
         write_page([], tmp_path)
+
+
+def test_a_study_that_is_not_installed_is_shown_with_its_stored_verdicts(unknown, entries):
+    page = render_page([*unknown, entries[0]])
+    text = own(page)
+    assert text.count("is not installed. The verdicts and values below are those stored") == 3
+    assert "runs/older.nc: the study &#39;older&#39;" in text
+    assert text.count(">stored verdict<") == 2 * 13, "in the ledger and beside the claim"
+    assert "Score and norm grow together &amp; alone" in text
+    assert len(re.findall(r'<table class="map">.*?</table>', page, flags=re.DOTALL)) == 1
+    sections = text.split('<section class="study"')[1:]
+    assert ["<figure>" in section for section in sections] == [False, False, False, True]
 
 
 @pytest.mark.browser

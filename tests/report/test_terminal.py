@@ -11,16 +11,20 @@ import sys
 import pytest
 from rich.console import Console
 
-from saccade.core.claim import Finding, Judgement, Verdict
-from saccade.core.lab import Progress
+from saccade.core.bound import Verdict
+from saccade.core.claim import Judgement
+from saccade.core.lab import Plan
+from saccade.core.progress import Progress
+from saccade.core.statistics import Finding
 from saccade.report.judged import verdict_maps
 from saccade.report.ledger import ledger_rows
 from saccade.report.terminal import (
-    Badge,
     ProgressDisplay,
     Words,
+    badge,
     encodable,
     ledger_table,
+    plan_table,
     print_to_terminal,
     study_list,
     sweep_tables,
@@ -63,17 +67,15 @@ def test_markup_in_a_statement_is_text(study, record):
 
 
 def test_sweep_maps(swept_study, swept_record, line_swept_record, study, record):
-    text = drawn(*sweep_tables(swept_study, swept_record, swept_study.judge(swept_record)))
+    text = drawn(*sweep_tables(swept_study.judge(swept_record)))
     assert max(map(len, text.splitlines())) <= 80
     assert "rate (down) and variance (across)" in text
     assert text.count("✓") == 4
     assert text.count("✗") == 17
-    line = drawn(
-        *sweep_tables(swept_study, line_swept_record, swept_study.judge(line_swept_record))
-    )
+    line = drawn(*sweep_tables(swept_study.judge(line_swept_record)))
     assert "0.011 [0.0104, 0.0116]" in line
     assert "B-1: rate" in line
-    assert sweep_tables(study, record, study.judge(record)) == []
+    assert sweep_tables(study.judge(record)) == []
 
 
 def test_three_sweeps_are_sliced():
@@ -88,10 +90,11 @@ def test_three_sweeps_are_sliced():
     )
     maps = verdict_maps(Judgement("C-1", "holds", "holds", (finding,), cells=cells))
     assert [one.where for one in maps] == ["c = 0", "c = 1"]
-    assert [[cell[1][0].value for cell in row] for row in maps[1].cells] == [
+    assert [[cell.findings[0].value for cell in row] for _, row in maps[1].rows] == [
         [1, 11, 21],
         [101, 111, 121],
     ]
+    assert maps[1].title == "a (down) and b (across), at c = 1"
 
 
 def test_ledger_table(entries):
@@ -110,7 +113,7 @@ def test_ledger_table(entries):
 
 
 def test_printing_goes_to_stdout(capsys):
-    print_to_terminal(Words("one"), Badge("fails"))
+    print_to_terminal(Words("one"), badge("fails"))
     captured = capsys.readouterr()
     assert captured.out == "one\n✗ fails\n"
     assert captured.err == ""
@@ -136,9 +139,9 @@ def test_letters_that_the_terminal_lacks_are_replaced(study, record):
 
 def test_a_process_with_ascii_output_does_not_crash():
     program = (
-        "from rich.console import Console; from saccade.report.terminal import Badge,"
-        " ProgressDisplay, Words\nfrom saccade.core.lab import"
-        " Progress\nConsole().print(Badge('holds'), Words('λ'))\nwith ProgressDisplay() as display:"
+        "from rich.console import Console; from saccade.report.terminal import badge,"
+        " ProgressDisplay, Words\nfrom saccade.core.progress import"
+        " Progress\nConsole().print(badge('holds'), Words('λ'))\nwith ProgressDisplay() as display:"
         " display(Progress('λ', 5, 5, 0.1, 0, 3, None, True))\n"
     )
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "JAX_PLATFORMS": "cpu"}
@@ -204,17 +207,38 @@ def test_plain_progress_says_cache_waiting_and_divergence():
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_live_progress(encoding):
+    """Bars of the trainings under way; a finished one is a line, which stays."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=stream, force_terminal=True, width=80, height=24, color_system=None)
     with ProgressDisplay(console) as display:
-        display(Progress("sen FC", 100, 5000, 0.5, 0, 20, 12.0))
-        display(Progress("sen FC", 5000, 5000, 0.028, 1, 20, None, finished=True))
-        display(
-            Progress("sen FC", 0, 0, math.nan, 0, 20, None, finished=True, note="from the cache")
-        )
+        display(Progress("sen λ", 100, 5000, 0.5, 2, 20, 12.0))
+        console.file.flush()
+        display._bars.refresh()  # pyright: ignore[reportOptionalMemberAccess, reportPrivateUsage]
+        display(Progress("sen λ", 5000, 5000, 0.028, 1, 20, None, finished=True))
+        with display.paused():
+            stream.write("between\n")
+        display(Progress("b", 50, 50, math.nan, 0, 20, None, finished=True, note="from the cache"))
+        assert not display._tasks  # pyright: ignore[reportPrivateUsage]
     stream.flush()
     text = stream.buffer.getvalue().decode(encoding)  # pyright: ignore[reportAttributeAccessIssue]
-    assert "5000/5000" in text
-    assert "loss 0.028" in text
-    assert "1/20 diverged" in text
-    assert "from the cache" in text
+    for wanted in ("100/5000", "2/20 diverged", "12.0 s left", "between"):
+        assert wanted in text
+    name = "λ" if encoding == "utf-8" else "?"
+    finished = f"sen {name}: 5000 of 5000 steps, loss 0.028, 1 of 20 members diverged, 0.0 s"
+    assert finished in text
+    assert "b: 50 of 50 steps, from the cache" in text
+    assert display.summary() == "2 trainings, 1 from the cache"
+
+
+def test_plans_of_a_dry_run():
+    plans = [
+        Plan("sen FC", 10, 5000, 61, 2_400_000, True, None),
+        Plan("sen TC", 20, 5000, 61, 4_000, False, 75.0),
+        Plan("sen λ", 20, 100, 61, 4_000_000_000, False, 125.0),
+    ]
+    text = drawn(plan_table(plans), encoding="ascii")
+    assert max(map(len, text.splitlines())) <= 80
+    for wanted in ("sen FC", "10", "5000", "61", "2.4 MB", "in the cache", "about 75.0 s", "4 kB"):
+        assert wanted in text
+    (sums,) = (line for line in text.splitlines() if "3 trainings" in line)
+    assert all(wanted in sums for wanted in ("50", "at most 4 GB", "about 3 min"))

@@ -1,18 +1,43 @@
-"""Records made by hand of the studies of words and attention: words are known, then looked at,
-then copied, each at its step.
+"""Records made by hand of the studies of Snell, Zhong, Klein & Steinhardt (2021) in which every
+claim holds, and edits that break each check.
+
+Words are known, then attended to, then copied, each at its step.
 """
 
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from record_parts import SEEDS, along, on, record_of
+from record_parts import (
+    SEEDS,
+    Change,
+    Edit,
+    Refutations,
+    after,
+    alike,
+    along,
+    at,
+    at_end,
+    both,
+    change,
+    fails_until,
+    on,
+    one_seed,
+    per_seed,
+    plus,
+    record_of,
+    reversed_along,
+    set_to,
+    swap,
+    times,
+    trained,
+)
 
 from saccade.core.interfaces import FIRST_WORD
 from saccade.core.record import Arm, Record
 from saccade.probes.keywords import PLACES
-from saccade.probes.translation import OFFSETS
-from saccade.studies import ktiw_copying, ktiw_limits, ktiw_multihead, ktiw_proxy, values_first
+from saccade.probes.translation import OFFSETS, POSITIONS
+from saccade.studies import ktiw_agreement, ktiw_copying, ktiw_limits, ktiw_multihead, ktiw_proxy
 from saccade.theory.count_table import expected_count_table
 from saccade.theory.optimal_attention import (
     COUNTER_EXAMPLE_ATTENTION,
@@ -27,23 +52,23 @@ CHANCE = 0.07
 NEVER = np.nan
 """No step is at or beyond it."""
 LATE = on("seed", range(RUNS), np.arange(RUNS) % 2)
-"""Every other run on permutations succeeds late, and without looking."""
+"""Every other run on permutations succeeds late, and without attention."""
 
 
-def _learned(
+def learned(
     steps: Any,
     knows: Any,
-    looks: Any,
+    attends: Any,
     succeeds: Any,
     sweep: dict[str, Any] | None = None,
     seeds: int = RUNS,
 ) -> xr.Dataset:
-    """A training on sequences to be copied, by the steps at which it knows words, looks at them
+    """A training on sequences to be copied, by the steps at which it knows words, attends to them
     and copies them.
     """
     step = on("step", steps, steps)
     offset = on("offset", OFFSETS, [0.03, 0.9, 0.03])
-    known, seen = xr.DataArray(step >= knows), xr.DataArray(step >= looks)
+    known, seen = xr.DataArray(step >= knows), xr.DataArray(step >= attends)
     return along(
         steps,
         sweep,
@@ -61,36 +86,28 @@ def _learned(
     )
 
 
-def _trained(trajectory: xr.Dataset) -> Arm:
-    return Arm(trajectory, xr.Dataset(), xr.Dataset())
-
-
 def copying_record() -> Record:
     config = ktiw_copying.Config()
     words = [float(words) for words in config.words]
-    steps = np.arange(0, config.steps + 1, 10)
+    steps, mixture, uniform, lexicon = (
+        np.arange(0, total + 1, 10)
+        for total in (config.steps, config.mixture_steps, config.uniform_steps, 40)
+    )
     # Permutations are copied by half of the runs within the budget; the more words, the sooner.
     early = on("words", words, np.linspace(150, 50, len(words)).round(-1))
-    copied = xr.where((early["words"] == config.length) & (LATE > 0), 350, early)
-    looks = xr.where((early["words"] == config.length) & (LATE > 0), NEVER, early - 10)
-    both = {"learned_on": [float(config.length), float(config.choice)]}
-    learned_on = on("learned_on", both["learned_on"], both["learned_on"])
-    lexicon = xr.where(learned_on == config.choice, 20.0, NEVER)
-    given = xr.where(learned_on == config.choice, 60.0, 60 + 290 * LATE)
+    late = (early["words"] == config.length) & (LATE > 0)
+    copied, attends = xr.where(late, 350, early), xr.where(late, NEVER, early - 10)
+    learned_on = {"learned_on": [float(config.length), float(config.choice)]}
+    larger = on("learned_on", learned_on["learned_on"], [0, 1]) > 0
+    knows, given = xr.where(larger, 20.0, NEVER), xr.where(larger, 60.0, 60 + 290 * LATE)
     arms = {
-        "by_words": _learned(steps, early - 40, looks, copied, {"words": words}),
-        "mixture": _learned(np.arange(0, config.mixture_steps + 1, 50), 550, 590, 600),
-        "uniform": _learned(
-            np.arange(0, config.uniform_steps + 1, 10), lexicon, NEVER, NEVER, both
-        ),
-        "lexicon": _learned(
-            np.arange(0, config.lexicon_steps + 1, 10), lexicon, NEVER, NEVER, both
-        ),
-        "given": _learned(steps, lexicon, given, given, both),
+        "by_words": learned(steps, early - 40, attends, copied, {"words": words}),
+        "mixture": learned(mixture, 550, 590, 600),
+        "uniform": learned(uniform, knows, NEVER, NEVER, learned_on),
+        "lexicon": learned(lexicon, knows, NEVER, NEVER, learned_on),
+        "given": learned(steps, knows, given, given, learned_on),
     }
-    return record_of(
-        "ktiw_copying", config, {name: _trained(trajectory) for name, trajectory in arms.items()}
-    )
+    return record_of("ktiw_copying", config, {name: trained(one) for name, one in arms.items()})
 
 
 def multihead_record() -> Record:
@@ -99,20 +116,17 @@ def multihead_record() -> Record:
     heads, good = np.arange(16.0), 4
     step, head = on("step", steps, steps), on("head", heads, heads)
     accuracy = xr.where((head < good) & (step >= 100), 0.99, 0.3)
-    tried = along(steps, {"head": heads}, seeds=config.trials, test_accuracy=accuracy, loss=1.0)
+    tried = along(steps, {"head": heads}, None, config.trials, test_accuracy=accuracy, loss=1.0)
     candidates = ktiw_multihead._judged(tried, config)  # pyright: ignore[reportPrivateUsage]
     prediction = ktiw_multihead._at_least_one(candidates, config.heads)  # pyright: ignore[reportPrivateUsage]
-    arms = {"candidates": _trained(candidates)}
+    number = xr.DataArray(np.arange(config.heads) + float(good), dims="head_place")
+    names = ["diverged_at", "loss", "test_accuracy", "attention_accuracy", "attention_mass"]
+    arms = {"candidates": trained(candidates)}
     for name, succeeds in (("random", 100), ("all_bad", NEVER), ("one_good", 100)):
-        number = xr.DataArray(np.arange(config.heads) + good, dims="head_place").expand_dims(
-            seed=np.arange(RUNS)
-        )
-        learned = _learned(steps, NEVER, succeeds, succeeds)
-        trajectory = learned[
-            ["diverged_at", "loss", "test_accuracy", "attention_accuracy", "attention_mass"]
-        ]
+        trajectory = learned(steps, NEVER, succeeds, succeeds)[names]
+        trajectory = trajectory.assign(head_number=number.expand_dims(seed=np.arange(RUNS)))
         theory = (prediction, "derived") if name == "random" else (xr.Dataset(), "")
-        arms[name] = Arm(trajectory.assign(head_number=number.astype(float)), xr.Dataset(), *theory)
+        arms[name] = Arm(trajectory, xr.Dataset(), *theory)
     return record_of("ktiw_multihead", config, arms)
 
 
@@ -120,34 +134,16 @@ def limits_record() -> Record:
     config = ktiw_limits.Config()
     steps = np.asarray([0, 10, 100, 200, 500, 1000, 2000, config.keyword_steps])
     step = on("step", steps, steps)
-    # Keyword, next, mean and last place.
-    early, late = (
-        on("place", PLACES, [1.0, 0.7, 0.2, 0.1]),
-        on("place", PLACES, [10.0, 16.0, 5.0, 20.0]),
-    )
-    logit = xr.where(step > 200, late * step / 1000, early) * on(
-        "seed", range(SEEDS), 1 + 0.01 * np.arange(SEEDS)
-    )
-    accuracy = xr.where(step >= 100, 0.95, 0.5)
-    keywords = along(
-        steps,
-        None,
-        {"place": list(PLACES)},
-        config.keyword_seeds,
-        loss=0.5,
-        test_accuracy=accuracy,
-        train_accuracy=accuracy,
-        word_logit=logit,
-    )
+    # Keyword, next, mean and last position.
+    early, late = (on("place", PLACES, row) for row in ([1, 0.7, 0.2, 0.1], [10, 16, 5, 20]))
+    logit = xr.where(step > 200, late * step / 1000, early) * per_seed()
+    data = dict.fromkeys(("test_accuracy", "train_accuracy"), xr.where(step >= 100, 0.95, 0.5))
+    inner = {"place": list(PLACES)}
+    keywords = along(steps, None, inner, config.keyword_seeds, loss=0.5, word_logit=logit, **data)
     steps = np.arange(0, config.long_budget + 1, config.interval)
-    arms = {
-        "keywords": keywords,
-        "copied": _learned(steps, 20, 40, 50),
-        "permuted": _learned(steps, 20, NEVER, NEVER),
-    }
-    return record_of(
-        "ktiw_limits", config, {name: _trained(trajectory) for name, trajectory in arms.items()}
-    )
+    copied, permuted = learned(steps, 20, 40, 50), learned(steps, 20, NEVER, NEVER)
+    arms = {"keywords": keywords, "copied": copied, "permuted": permuted}
+    return record_of("ktiw_limits", config, {name: trained(one) for name, one in arms.items()})
 
 
 # -- words and co-occurrence -----------------------------------------------------------------------
@@ -166,140 +162,239 @@ def _tables(steps: Any, **variables: xr.DataArray) -> xr.Dataset:
 
 def proxy_record() -> Record:
     config = ktiw_proxy.Config(length=4, choice=6)
-    seed = on("seed", range(SEEDS), 1 + 0.01 * np.arange(SEEDS))
     arms: dict[str, Arm] = {}
     # Rates are off by a pattern of signs, like d^-1/2.
     random = np.random.default_rng(0)
     theory, signs = random.normal(size=(8, 8)), random.choice([-1.0, 1.0], (8, 8))
     theory = theory - theory.mean(axis=1, keepdims=True)
+
+    def rates(table: xr.DataArray) -> xr.Dataset:
+        logit = per_seed() * table
+        return _tables([0], logit_rate=logit, probability_rate=logit / len(theory))
+
     for dimension in config.dimensions:
         off = _table(signs * abs(theory).max()) * dimension**-0.5
-        measured = {
-            "logit_rate": seed * (_table(theory) + off),
-            "probability_rate": seed * (_table(theory) + off) / len(theory),
-        }
-        prediction = {
-            "logit_rate": seed * _table(theory),
-            "probability_rate": seed * _table(theory) / len(theory),
-        }
-        arms[f"rates_{dimension}"] = Arm(
-            along([0], loss=1.0),
-            _tables([0], **measured),
-            _tables([0], **prediction).drop_vars("diverged_at"),
-            "eq. 54",
-        )
-    for which in ktiw_proxy.COUNTED:
-        task = config.copying(which, train_size=config.counted, test_size=1)
-        expected = _table(
-            expected_count_table(task) * config.counted * config.length / (config.length + 1)
-        )
-        counts = _tables([0], count_table=expected)
-        arms[f"counts_{which}"] = Arm(
-            along([0], loss=1.0), counts, xr.Dataset({"count_table": expected}), "derived"
-        )
+        predicted = rates(_table(theory)).drop_vars("diverged_at")
+        measured = rates(_table(theory) + off)
+        arms[f"rates_{dimension}"] = Arm(along([0], loss=1.0), measured, predicted, "eq. 54")
     steps = [0, config.proxy_steps]
     for which in ktiw_proxy.COUNTED:
-        size = (
-            config.choice if which == "choice" else config.length * (2 if which == "mixture" else 1)
-        )
-        itself = _table(np.eye(FIRST_WORD + size)) * (0.5 if which == "choice" else 0.0)
-        lexicon = 0.05 + on("step", steps, [0, 1]) * itself
-        arms[f"proxy_{which}"] = Arm(
-            along(steps, loss=1.0), _tables(steps, lexicon=lexicon), xr.Dataset()
-        )
-    dims = ("seed", "position")
-    measured = xr.Dataset(
-        {
-            "attention": (dims, [COUNTER_EXAMPLE_ATTENTION]),
-            "beta": (dims, [COUNTER_EXAMPLE_PROBES]),
-            "probability": ("seed", [COUNTER_EXAMPLE_PROBABILITY]),
-            "gap": ("seed", [0.0]),
-        },
-        {"seed": [0], "position": np.arange(3)},
-    )
-    theory = xr.Dataset(
-        {
-            "attention": ("position", [*COUNTER_EXAMPLE_ATTENTION]),
-            "probability": COUNTER_EXAMPLE_PROBABILITY,
-        }
-    )
+        task = config.copying(which, train_size=config.counted, test_size=1)
+        share = config.counted * config.length / (config.length + 1)
+        expected = _table(expected_count_table(task) * share)
+        counts, theory = _tables([0], count_table=expected), xr.Dataset({"count_table": expected})
+        arms[f"counts_{which}"] = Arm(along([0], loss=1.0), counts, theory, "derived")
+        sizes = {"choice": config.choice, "mixture": 2 * config.length}
+        size = FIRST_WORD + sizes.get(which, config.length)
+        itself = _table(np.eye(size)) * (0.5 if which == "choice" else 0.0)
+        lexicon = _tables(steps, lexicon=0.05 + on("step", steps, [0, 1]) * itself)
+        arms[f"proxy_{which}"] = Arm(along(steps, loss=1.0), lexicon, xr.Dataset())
+    table = {"attention": ("position", np.asarray(COUNTER_EXAMPLE_ATTENTION))}
+    theory = xr.Dataset(table).assign(probability=COUNTER_EXAMPLE_PROBABILITY)
+    measured = theory.assign(beta=("position", np.asarray(COUNTER_EXAMPLE_PROBES)), gap=0.0)
+    measured = measured.assign_coords(position=np.arange(3)).expand_dims(seed=[0])
     arms["counter_example"] = Arm(measured, xr.Dataset(), theory, "appendix A.1")
-    return record_of("ktiw_proxy", config, arms | ktiw_proxy.compared(translation_arms(config)))
+    return record_of("ktiw_proxy", config, arms)
 
 
-def translation_arms(config: ktiw_proxy.Config) -> dict[str, Arm]:
-    """Two pairs of three words on ten places. Attention finds all words; what uniform attention
-    and the proxy know, one pair's.
+def agreement_record() -> Record:
+    config = ktiw_agreement.Config()
+    arms = ktiw_agreement.compared(translation_arms(config))
+    return record_of("ktiw_agreement", config, arms)
+
+
+def translation_arms(config: ktiw_agreement.Config) -> dict[str, Arm]:
+    """Two pairs of three words on ten positions. Attention finds all words; the probes of uniform
+    attention, the proxy and IBM Model 1 find those of one pair.
     """
     steps = [0, config.steps // 2, config.steps]
     right = np.broadcast_to(np.eye(3, 10), (2, 3, 10))
     half = np.stack([right[0], np.roll(right[1], 3, axis=-1)])
-    found, known = (
-        xr.DataArray(table.copy(), dims=ktiw_proxy.POSITIONS) for table in (right, half)
-    )
+    found, known = (xr.DataArray(table.copy(), dims=POSITIONS) for table in (right, half))
     rises, accuracy = on("step", steps, [0, 0.5, 1]), on("step", steps, [0.1, 0.6, 0.9])
     arms = {}
     for name in ("attention", "other", "uniform", "proxy"):
-        beta = found if name in ("attention", "other") else known
-        trajectory = along(
-            steps,
-            loss=1.0,
-            test_accuracy=accuracy,
-            alpha=rises * found,
-            beta=rises * beta,
-            delta=rises * found,
+        beta = rises * (found if name in ("attention", "other") else known)
+        data = {"alpha": rises * found, "beta": beta, "delta": rises * found}
+        arms[f"translation_{name}"] = trained(
+            along(steps, loss=1.0, test_accuracy=accuracy, **data)
         )
-        arms[f"translation_{name}"] = _trained(trajectory)
     seed = on("seed", range(SEEDS), np.ones(SEEDS))
-    iterations = list(ktiw_proxy.ITERATIONS)
-    translated = seed * on("iterations", iterations, [0.5, 0.9])
-    arms["translation_model_1"] = _trained(
-        xr.Dataset({"beta": seed * known, "translated": translated})
-    )
-    return arms
+    translated = seed * on("iterations", ktiw_agreement.ITERATIONS, [0.5, 0.9])
+    model_1 = xr.Dataset({"beta": seed * known, "translated": translated})
+    return arms | {"translation_model_1": trained(model_1)}
 
 
-# -- three papers ----------------------------------------------------------------------------------
+RECORDS = {
+    "ktiw_copying": copying_record,
+    "ktiw_multihead": multihead_record,
+    "ktiw_limits": limits_record,
+    "ktiw_proxy": proxy_record,
+    "ktiw_agreement": agreement_record,
+}
+
+# -- refutations -----------------------------------------------------------------------------------
 
 
-def values_first_record() -> Record:
-    config = values_first.Config()
-    arms: dict[str, Arm] = {}
-    share = on("step", range(0, 101, 5), np.linspace(0, 1, 21))
-    seed = on("seed", range(SEEDS), 1 + 0.01 * np.arange(SEEDS))
-    word = on("word", range(8), np.ones(8))
-    starts = {"start": list(values_first.EMBEDDING_STARTS)}
-    # From the largest start the score is first.
-    norm = xr.where(
-        on("start", starts["start"], starts["start"]) == max(starts["start"]), share**2, share**0.5
+def _by_words(words: float, edit: Change) -> Edit:
+    return change("by_words", "test_accuracy", at(edit, words=words))
+
+
+def _uniform(words: float, edit: Change) -> Edit:
+    return change("uniform", "lexicon_agreement", at(edit, learned_on=words))
+
+
+def _keywords(place: str, step: int, factor: float) -> Edit:
+    return change("keywords", "word_logit", at(at(times(factor), step=step), place=place))
+
+
+def _at_entry(edit: Change, row: int, column: int) -> Change:
+    """A change of one entry of a table of ids."""
+    return lambda values: values.where(
+        (values["id"] != row) | (values["other_id"] != column), edit(values)
     )
-    lu = along(
-        share["step"],
-        starts,
-        {"word": np.arange(8)},
-        norm=seed * word * norm,
-        score=seed * word * share,
-        loss=1.0,
-    )
-    starts = {"start": list(values_first.MATRIX_STARTS)}
-    start = on("start", starts["start"], starts["start"])
-    # From the largest start attention sets out at once.
-    attention = xr.where(start == max(starts["start"]), share**0.5, share**2)
-    ways = [1 - np.exp(-20 * share) + 0 * start, attention, attention]
-    displacement = seed * xr.concat(ways, "part").assign_coords(part=["values", "keys", "queries"])
-    li = along(
-        share["step"],
-        starts,
-        {"part": ["values", "keys", "queries"]},
-        displacement=displacement,
-        loss=1.0,
-    )
-    words = {"words": [float(config.length), float(config.choice)]}
-    informative = on("words", words["words"], words["words"]) == config.choice
-    knows, looks = (xr.where(informative, step, NEVER) for step in (20, 40))
-    snell = _learned(np.arange(0, config.copying_steps + 1, 5), knows, looks, looks, words, SEEDS)
-    arms = {
-        name: _trained(trajectory)
-        for name, trajectory in (("lu", lu), ("li", li), ("snell", snell))
-    }
-    return record_of("values_first", config, arms)
+
+
+def _larger_entry(which: str, column: int) -> Edit:
+    edit = one_seed(_at_entry(lambda values: values + 0.02 * values.max(), 2, column))
+    return at_end(f"counts_{which}", "count_table", edit)
+
+
+def _few_late(values: xr.DataArray) -> xr.DataArray:
+    """Three of twenty runs are late."""
+    return values.where(values["seed"] < 6, fails_until(150)(values))
+
+
+def _all_by_250(values: xr.DataArray) -> xr.DataArray:
+    """Late runs succeed at step 250."""
+    return values.where(values["step"] < 250, values.max("step"))
+
+
+def _early_attention(offset: int) -> Edit:
+    """Attention is at a neighbouring position from step 40 on, when beta is largest at the right
+    one but has not doubled (at 50).
+    """
+    early = at(at(after(35, set_to(0.9)), offset=offset), words=60.0)
+    late = change("by_words", "lexicon_right", at(fails_until(50), words=60.0))
+    return both(change("by_words", "attention_accuracy", early), late)
+
+
+def _distinguished(values: xr.DataArray) -> xr.DataArray:
+    return values.where(values["id"] != values["other_id"], 1.0)
+
+
+def _disagree(which: str) -> Edit:
+    """Two tables of positions agree hardly more than by chance."""
+    return change("translation_agreement", which, times(0.15))
+
+
+def _bad_from(step: int) -> Edit:
+    """Models of bad heads succeed at a step."""
+    succeed = lambda values: values.where(values["step"] < step, 0.99)  # noqa: E731
+    return change("all_bad", "test_accuracy", succeed)
+
+
+_late_lexicon = change("by_words", "lexicon_right", fails_until(150))
+
+REFUTATIONS: Refutations = {
+    "C-1": [
+        at_end(
+            "rates_10000",
+            "logit_rate",
+            one_seed(lambda values: values + 0.1 * (values["id"] % 2)),
+        ),
+        at_end("rates_10000", "logit_rate", times(1.06)),
+        at_end(
+            "rates_10000",
+            "probability_rate",
+            _at_entry(lambda values: values + 0.1 * values.max(), 2, 3),
+        ),
+        tuple(at_end("rates_10000", "probability_rate", times(by)) for by in (1.1, 0.9)),
+        swap("rates_100", "rates_100000"),
+    ],
+    "C-2": [
+        _larger_entry("permutations", 3),
+        _larger_entry("choice", 3),
+        _larger_entry("mixture", 3),
+        _larger_entry("mixture", 8),
+    ],
+    "C-2b": [
+        at_end("proxy_permutations", "lexicon", _distinguished),
+        at_end("proxy_mixture", "lexicon", _distinguished),
+        at_end("proxy_choice", "lexicon", lambda values: values.clip(max=0.1)),
+    ],
+    "C-3": [
+        change(
+            "counter_example",
+            "attention",
+            lambda values: values + 0.002 * (values["position"] - 1),
+        ),
+        change("counter_example", "probability", plus(0.002)),
+        change("counter_example", "beta", reversed_along("position")),
+    ],
+    "C-4": [
+        _by_words(60.0, fails_until(250)),
+        _by_words(40.0, fails_until(150)),
+        change("mixture", "test_accuracy", fails_until(100)),
+    ],
+    "C-4b": [(_by_words(40.0, _few_late), _by_words(40.0, fails_until(150)))],
+    "C-4c": [
+        change("given", "test_accuracy", lambda values: values.where(values["seed"] > 2, 0.3)),
+        both(
+            change("by_words", "test_accuracy", fails_until(50)),
+            change("given", "test_accuracy", times(0.3)),
+        ),
+    ],
+    "C-4d": [change("by_words", "attention_accuracy", at(set_to(0.5), words=40.0))],
+    "C-4e": [change("given", "test_accuracy", alike(learned_on=60.0))],
+    "C-4f": [_by_words(40.0, _all_by_250)] * 2,
+    "C-5": [_by_words(60.0, fails_until(390))],
+    "C-6": [_by_words(80.0, fails_until(140))],
+    "C-6b": [_by_words(50.0, fails_until(200))],
+    "C-7": [
+        _uniform(40.0, after(200, set_to(0.5))),
+        _uniform(60.0, lambda values: values.clip(max=0.2)),
+    ],
+    "C-7b": [
+        _uniform(40.0, set_to(0.5)),
+        change("uniform", "random_agreement", at(times(4), step=20)),
+    ],
+    "C-8": [(_early_attention(-1), _late_lexicon)],
+    "C-8b": [change("by_words", "lexicon_agreement", fails_until(150))],
+    "C-8c": [_late_lexicon],
+    "C-8d": [(_early_attention(1), _late_lexicon)],
+    "C-9": [
+        (_bad_from(150), swap("one_good", "all_bad")),
+        change("random", "test_accuracy", times(0.9)),
+    ],
+    "C-9b": [
+        change("random", "test_accuracy", lambda values: values.where(values["seed"] > 4, 0.3))
+    ],
+    "C-9c": [_bad_from(40)],
+    "C-9d": [change("one_good", "attention_mass", times(0))],
+    "C-10": [
+        _keywords("keyword", 100, 0.5),
+        _keywords("mean", 100, 5),
+        (_keywords("last", 5000, 0.5), _keywords("last", 5000, 0)),
+        _keywords("last", 5000, 0.1),
+        _keywords("keyword", 5000, 3),
+    ],
+    "C-10b": [
+        (_keywords("last", 1000, 0.5), _keywords("last", 1000, 0)),
+        _keywords("last", 1000, 0.1),
+        _keywords("keyword", 1000, 3),
+    ],
+    "C-11": [
+        change("copied", "test_accuracy", times(0.9)),
+        change("permuted", "test_accuracy", plus(0.68)),
+    ],
+    "C-11b": [
+        change("permuted", "lexicon_agreement", times(0.2)),
+        change("permuted", "attention_accuracy", plus(0.6)),
+    ],
+    "C-12s": [
+        _disagree(which)
+        for which in ("alpha_uniform", "uniform_proxy", "delta_uniform", "alpha_other_beta")
+    ],
+    "C-12t": [_disagree("model_1_uniform")],
+}

@@ -1,17 +1,16 @@
-"""What the study of the proxy makes of tables of positions: known tables, one turned away at a
-time.
-"""
+"""Agreement of known tables of positions, and of tables of which one is shifted."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 import xarray as xr
-from ktiw_records import proxy_record, translation_arms
+from ktiw_records import agreement_record, translation_arms
 
 from saccade.core.record import Arm, Record
-from saccade.core.study import find_study
-from saccade.studies import ktiw_proxy
+from saccade.probes.translation import POSITIONS
+from saccade.registry import find_study
+from saccade.studies import ktiw_agreement
 
 BEST = {
     "alpha_uniform": 0.5,
@@ -21,18 +20,17 @@ BEST = {
     "uniform_proxy": 1.0,
     "model_1_uniform": 1.0,
 }
-"""Attention finds the words of both pairs; uniform attention, the proxy and IBM Model 1 those of
-one, and all miss the same way.
-"""
+"""Attention finds the words of both pairs; uniform attention, the proxy and IBM Model 1 find those
+of one, and all miss the other in the same way."""
 
 
 def best(arms: dict[str, Arm]) -> dict[str, float]:
-    trajectory = ktiw_proxy.compared(arms)["translation_agreement"].trajectory
+    trajectory = ktiw_agreement.compared(arms)["translation_agreement"].trajectory
     return {name: float(trajectory[name].max("step").mean()) for name in BEST}
 
 
 def edited(arm: str, **edits) -> dict[str, Arm]:
-    arms = translation_arms(ktiw_proxy.Config())
+    arms = translation_arms(ktiw_agreement.Config())
     trajectory = arms[arm].trajectory
     changed = {
         name: edit(trajectory[name]).transpose(*trajectory[name].dims)
@@ -41,22 +39,22 @@ def edited(arm: str, **edits) -> dict[str, Arm]:
     return arms | {arm: dataclasses.replace(arms[arm], trajectory=trajectory.assign(changed))}
 
 
-def turned_away(values: xr.DataArray) -> xr.DataArray:
+def shifted(values: xr.DataArray) -> xr.DataArray:
     return values.roll(source=5)
 
 
 def test_agreement_of_known_tables():
-    arms = translation_arms(ktiw_proxy.Config())
+    arms = translation_arms(ktiw_agreement.Config())
     assert best(arms) == pytest.approx(BEST)
-    trajectory = ktiw_proxy.compared(arms)["translation_agreement"].trajectory
+    trajectory = ktiw_agreement.compared(arms)["translation_agreement"].trajectory
     np.testing.assert_allclose(trajectory["chance"], 0.1, rtol=1e-6)  # one of ten positions
 
 
 @pytest.mark.parametrize(
     ("arm", "table", "touched"),
     [
-        # The proxy is compared with uniform attention at the step that suits attention best, so
-        # alpha touches that, too.
+        # The proxy is compared with uniform attention at the step that agrees best with attention,
+        # so alpha affects that comparison, too.
         (
             "translation_attention",
             "alpha",
@@ -76,7 +74,7 @@ def test_agreement_of_known_tables():
     ],
 )
 def test_each_agreement_is_of_its_two_tables_alone(arm, table, touched):
-    found = best(edited(arm, **{table: turned_away}))
+    found = best(edited(arm, **{table: shifted}))
     assert {name for name in BEST if found[name] < BEST[name] - 0.3} == touched
     assert {name: found[name] for name in BEST if name not in touched} == {
         name: pytest.approx(BEST[name]) for name in BEST if name not in touched
@@ -87,17 +85,15 @@ def test_the_reference_is_attention_at_its_best_accuracy():
     """Attention that is lost after its best step stays the reference."""
     lost = edited(
         "translation_attention",
-        alpha=lambda values: values.where(
-            values["step"] != values["step"].max(), turned_away(values)
-        ),
+        alpha=lambda values: values.where(values["step"] != values["step"].max(), shifted(values)),
         test_accuracy=lambda values: values.where(values["step"] != values["step"].max(), 0.0),
     )
     assert best(lost)["alpha_uniform"] == pytest.approx(0.5)
 
 
 def test_tables_leave_the_record_but_those_of_the_first_pair():
-    arms = ktiw_proxy.compared(translation_arms(ktiw_proxy.Config()))
-    assert all(not set(ktiw_proxy.POSITIONS) & set(arm.trajectory.dims) for arm in arms.values())
+    arms = ktiw_agreement.compared(translation_arms(ktiw_agreement.Config()))
+    assert all(not set(POSITIONS) & set(arm.trajectory.dims) for arm in arms.values())
     kept = arms["translation_agreement"].snapshot
     np.testing.assert_array_equal(kept["first_alpha"].isel(seed=0), np.eye(3, 10))
     assert set(kept.dims) == {"seed", "target", "source"}
@@ -105,13 +101,12 @@ def test_tables_leave_the_record_but_those_of_the_first_pair():
 
 @pytest.mark.parametrize("arm", ["translation_attention", "translation_uniform"])
 def test_a_translation_without_any_number_is_no_reference(arm):
-    """Nothing is said of it, and the figures are drawn nevertheless."""
+    """The claims are not judged by it, and the figures are still drawn."""
     names = ("test_accuracy", "alpha", "beta", "delta")
     lost = edited(arm, **{name: lambda values: values * np.nan for name in names})
-    whole = proxy_record()
-    record: Record = dataclasses.replace(whole, arms={**whole.arms, **ktiw_proxy.compared(lost)})
-    study = find_study("ktiw_proxy")
+    record: Record = dataclasses.replace(agreement_record(), arms=ktiw_agreement.compared(lost))
+    study = find_study("ktiw_agreement")
     verdicts = {judgement.claim: judgement.verdict for judgement in study.judge(record)}
     assert {verdicts["C-12s"], verdicts["C-12t"]} <= {"undetermined", "fails"}
     assert verdicts["C-12s"] == "undetermined"
-    assert len(study.figures(record)) == 5
+    assert len(study.drawn(record)) == 2

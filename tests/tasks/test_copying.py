@@ -147,7 +147,7 @@ def test_the_decoder_sees_the_target_one_place_later():
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         (
             {"length": 5, "words": 4.0},
@@ -169,8 +169,8 @@ def test_the_decoder_sees_the_target_one_place_later():
         ({"test_size": 0}, "test_size: got 0"),
     ],
 )
-def test_impossible_settings_are_refused_by_name(settings, told):
-    with pytest.raises(ConfigError, match=f"^{told}"):
+def test_impossible_settings_are_refused_by_name(settings, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
         Copying(**settings)
 
 

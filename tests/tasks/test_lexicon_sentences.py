@@ -133,7 +133,7 @@ def test_a_lexicon_is_one_to_one_and_has_a_number():
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"words": 1}, "words: got 1, allowed: a whole number, at least 2"),
         ({"shortest": 0}, "shortest: got 0, allowed: a whole number, at least 1"),
@@ -147,6 +147,6 @@ def test_a_lexicon_is_one_to_one_and_has_a_number():
         ({"test_size": 0}, "test_size: got 0"),
     ],
 )
-def test_impossible_settings_are_refused_by_name(settings, told):
-    with pytest.raises(ConfigError, match=f"^{told}"):
+def test_impossible_settings_are_refused_by_name(settings, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
         LexiconSentences(**settings)

@@ -12,7 +12,7 @@ import pytest
 
 from saccade.core.errors import ConfigError
 from saccade.models.one_layer_transformer import Blocks, TiedScores
-from saccade.models.tied_attention import TiedAttention, query_error
+from saccade.models.tied_attention import TiedAttention
 from saccade.tasks.long_documents import LongDocumentQueries, LongDocuments, Queries
 from saccade.tasks.topic_documents import Masking, Shares
 from saccade.theory.attention_ratio import stage_two_loss
@@ -38,8 +38,8 @@ def in_a_hurry(function: Any) -> Any:
 def all_documents(
     topics: int, words: int, per_document: int, shares: Shares
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Frequencies of what is shown and of what was there, a row for every set of topics; id 0 is
-    the hidden word.
+    """Frequencies of shown and of true ids, with a row for every set of topics; id 0 is the hidden
+    word.
     """
     shown, there = [], []
     for chosen in itertools.combinations(range(topics), per_document):
@@ -119,7 +119,7 @@ def test_kinds_and_words_are_all_there(sizes, masking):
 
 
 def explicit_error(task: LongDocumentQueries, alpha: float, beta: float, blocks: Blocks) -> float:
-    """E ||f - e_w||^2 by loops over sets of topics, selected words and what is shown of them,
+    """E ||f - e_w||^2 by loops over sets of topics, selected words and shown words,
     with D x D tables.
     """
     topics, words, per_document = (
@@ -168,7 +168,7 @@ def test_the_error_of_tied_attention_is_that_of_explicit_documents(sizes, maskin
     assert ours == pytest.approx(explicit_error(task, alpha, beta, blocks), rel=1e-12)  # float64
 
 
-ERROR = in_a_hurry(query_error)
+ERROR = in_a_hurry(TiedAttention.loss)
 
 
 @pytest.mark.parametrize("masking", [Masking(), Masking(0.6, 0.3, 0.2)], ids=["bert", "heavy"])
@@ -198,7 +198,7 @@ def test_the_error_of_tied_attention_is_the_loss_of_the_theory_up_to_a_constant(
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"topics": 1}, "topics: got 1, allowed: a whole number, at least 2"),
         ({"words_per_topic": 0}, "words_per_topic: got 0"),
@@ -212,13 +212,13 @@ def test_the_error_of_tied_attention_is_the_loss_of_the_theory_up_to_a_constant(
         ),
     ],
 )
-def test_impossible_long_documents_are_refused_by_name(settings, told):
-    with pytest.raises(ConfigError, match=f"^{told}"):
+def test_impossible_long_documents_are_refused_by_name(settings, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
         LongDocuments(**settings)
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"topics": 1.0}, "topics: got 1.0, allowed: at least 2"),
         ({"words_per_topic": 0.0}, "words_per_topic: got 0.0, allowed: at least 1"),
@@ -226,8 +226,8 @@ def test_impossible_long_documents_are_refused_by_name(settings, told):
         ({"train_size": 5}, "train_size: got 5, allowed: 4, the kinds of queries"),
     ],
 )
-def test_impossible_queries_are_refused_by_name(settings, told):
-    with pytest.raises(ConfigError, match=f"^{told}"):
+def test_impossible_queries_are_refused_by_name(settings, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
         LongDocumentQueries(**settings)
 
 

@@ -1,4 +1,4 @@
-"""Sentences told apart by word pairs: starts, pairs and free moves."""
+"""Sentences whose topic shows in a word pair: starts, pairs and free moves."""
 
 from typing import Any
 
@@ -88,15 +88,15 @@ def test_starts_are_equally_likely_and_free_moves_go_anywhere():
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"topics": 1}, "topics: got 1, allowed: a whole number, at least 2"),
         ({"sentence_size": 1}, "sentence_size: got 1"),
         ({"pairs_per_topic": 0}, "pairs_per_topic: got 0"),
-        ({"dictionary_size": 7}, "dictionary_size: got 7, allowed: at least 8, two a topic pair"),
+        ({"dictionary_size": 7}, "dictionary_size: got 7, allowed: at least 8, two per topic pair"),
         ({"train_size": 0}, "train_size: got 0"),
     ],
 )
-def test_impossible_sizes_are_refused_by_name(settings, told):
-    with pytest.raises(ConfigError, match=f"^{told}"):
+def test_impossible_sizes_are_refused_by_name(settings, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
         MarkovPairs(**settings)

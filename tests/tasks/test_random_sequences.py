@@ -1,4 +1,4 @@
-"""Gaussian sequences: shapes, variances, and the dimension that can be swept."""
+"""Gaussian sequences: shapes, variances, and the swept dimension."""
 
 from typing import Any
 
@@ -15,9 +15,7 @@ from saccade.tasks.random_sequences import RandomSequences
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly, and every size compiles
-    anew.
-    """
+    """Compile without optimisation: random numbers compile slowly, and every size again."""
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
@@ -36,9 +34,7 @@ def drawn(task: RandomSequences, size: int, seed: int = 0) -> tuple[np.ndarray, 
 )
 def test_only_the_dimension_is_filled(positions, width, missing, outputs):
     dimension = max(1, width - missing)
-    task = RandomSequences(
-        positions=positions, width=width, dimension=float(dimension), outputs=outputs
-    )
+    task = RandomSequences(5, 1, positions, width, float(dimension), outputs)
     inputs, targets = drawn(task, 5)
     assert inputs.shape == (5, positions, width)
     assert targets.shape == (5, positions, outputs)
@@ -47,7 +43,7 @@ def test_only_the_dimension_is_filled(positions, width, missing, outputs):
     assert np.asarray(task.active).tolist() == [1.0] * dimension + [0.0] * (width - dimension)
 
 
-def test_a_vectors_length_has_the_variance_whatever_the_dimension():
+def test_the_mean_squared_norm_of_a_vector_does_not_depend_on_the_dimension():
     task = RandomSequences(positions=10, width=8, dimension=4.0, input_variance=9.0, target_std=0.5)
     inputs, targets = drawn(task, 400)
     filled = inputs[..., :4]
@@ -57,33 +53,30 @@ def test_a_vectors_length_has_the_variance_whatever_the_dimension():
         assert abs(np.mean(numbers**2) - variance) < 4 * variance * np.sqrt(2 / numbers.size)
         assert abs(np.mean(numbers)) < 4 * np.sqrt(variance / numbers.size)
     assert np.mean(np.sum(filled**2, axis=-1)) == pytest.approx(9, rel=4 * np.sqrt(2 / filled.size))
-    # Inputs and targets are drawn apart: their correlation is 0 within four standard errors 1 /
-    # sqrt(n).
-    assert abs(np.corrcoef(filled[..., 0].reshape(-1), targets.reshape(-1))[0, 1]) < 4 / np.sqrt(
-        targets.size
-    )
+    # Inputs and targets are independent: their correlation is 0 within four standard errors
+    # 1 / sqrt(n).
+    correlation = np.corrcoef(filled[..., 0].reshape(-1), targets.reshape(-1))[0, 1]
+    assert abs(correlation) < 4 / np.sqrt(targets.size)
 
 
-def test_a_swept_dimension_draws_what_that_dimension_alone_would():
+def test_a_swept_dimension_draws_the_same_data_as_that_dimension_alone():
     task = RandomSequences(width=6, dimension=6.0)
     swept = with_sweep(task, "dimension", (2.0, 6.0), "D")
 
     def member(choice: jax.Array) -> Any:
-        return map_swept(swept, lambda one: jnp.asarray(one.values)[choice]).sample(
-            jax.random.key(3), 4
-        )
+        task = map_swept(swept, lambda one: jnp.asarray(one.values)[choice])
+        return task.sample(jax.random.key(3), 4)
 
     together = in_a_hurry(jax.vmap(member))(jnp.arange(2))
     for place, dimension in enumerate((2.0, 6.0)):
         inputs, targets = drawn(RandomSequences(width=6, dimension=dimension), 4, seed=3)
-        np.testing.assert_allclose(
-            together.inputs[place], inputs, rtol=1e-6
-        )  # float32: a root of a traced number
+        # float32: the root of a traced number is rounded differently.
+        np.testing.assert_allclose(together.inputs[place], inputs, rtol=1e-6)
         np.testing.assert_array_equal(together.targets[place], targets)
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"positions": 0}, "positions: got 0, allowed: a whole number, at least 1"),
         (
@@ -97,8 +90,8 @@ def test_a_swept_dimension_draws_what_that_dimension_alone_would():
         ({"outputs": 0}, "outputs: got 0"),
     ],
 )
-def test_impossible_sequences_are_refused_by_name(settings, told):
-    with pytest.raises(ConfigError, match=f"^{told}"):
+def test_impossible_sequences_are_refused_by_name(settings, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
         RandomSequences(**settings)
 
 

@@ -22,9 +22,7 @@ PADDING, HIDDEN, START, END = range(4)
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly, and every size compiles
-    anew.
-    """
+    """Compiled without optimisation: random numbers compile slowly, once for every size."""
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
@@ -33,7 +31,7 @@ def in_a_hurry(function: Any) -> Any:
 def drawn(
     task: TopicDocuments, size: int, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Shown ids, true ids, what is selected, and where there are words."""
+    """Shown ids, true ids, selected positions, and the mask of words."""
     batch = in_a_hurry(lambda key: task.sample(key, size))(jax.random.key(seed))
     words, labels, selected = (
         np.asarray(part) for part in (batch.words, batch.labels, batch.selected)
@@ -82,7 +80,7 @@ def test_a_document_has_words_of_its_topics_alone(
     # A topic is missed by all 60 words with probability (1 - 1/5)^60 < 2e-6 at the most.
     assert all(len(set(one)) == per_document for one in topic)
     assert np.array_equal(words[~selected], labels[~selected]), (
-        "what is not selected is shown as it is"
+        "words that are not selected are shown unchanged"
     )
 
 
@@ -116,7 +114,7 @@ def test_a_dirichlet_mixture_has_its_mean_and_its_second_moment():
         counts = np.stack([(topic == one).sum(axis=1) for one in range(5)], axis=1)
         together = np.sum(counts * (counts - 1), axis=1) / (
             30 * 29
-        )  # of two different words of a document: unbiased
+        )  # unbiased: two different words per document
         expected = (concentration + 1) / (5 * concentration + 1)
         # Documents are independent: four standard errors of their mean.
         assert abs(together.mean() - expected) < 4 * together.std() / np.sqrt(len(together))
@@ -277,7 +275,7 @@ def test_ids_that_are_no_words_have_no_topic():
 
 
 def test_swept_masking_draws_what_its_values_alone_would():
-    """As the lab does it: traced values, one a member. The same key then gives the same
+    """As the lab does it: traced values, one per member. The same key then gives the same
     documents, bit for bit.
     """
     swept = TopicDocuments(3, 2, 2, shortest=12, longest=12, masking=Masking(0.5, 0.1, 0.1))
@@ -315,7 +313,7 @@ def test_shares_follow_a_sweep_of_masking():
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"topics": 1}, "topics: got 1, allowed: a whole number, at least 2"),
         ({"words_per_topic": 0}, "words_per_topic: got 0, allowed: a whole number, at least 1"),
@@ -335,13 +333,13 @@ def test_shares_follow_a_sweep_of_masking():
         ({"train_size": 0}, "train_size: got 0"),
     ],
 )
-def test_impossible_documents_are_refused_by_name(settings, told):
-    with pytest.raises(ConfigError, match=f"^{told}"):
+def test_impossible_documents_are_refused_by_name(settings, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
         TopicDocuments(**settings)
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"selected": 0.0}, "selected: got 0.0, allowed: above 0 and at most 1"),
         ({"selected": 1.5}, "selected: got 1.5, allowed: above 0 and at most 1"),
@@ -357,6 +355,6 @@ def test_impossible_documents_are_refused_by_name(settings, told):
         ),
     ],
 )
-def test_impossible_masking_is_refused_by_name(settings, told):
-    with pytest.raises(ConfigError, match=f"^{told}"):
+def test_impossible_masking_is_refused_by_name(settings, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
         Masking(**settings)

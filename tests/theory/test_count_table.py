@@ -228,8 +228,8 @@ def proxy_errors(width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     measured = started(e, W, has.astype(np.float32), gives.astype(np.float32))
     predicted = initial_logit_derivative(counts), initial_probability_derivative(counts)
     logits, chances = (
-        (np.asarray(found) - told) / np.abs(told).max()
-        for found, told in zip(measured, predicted, strict=True)
+        (np.asarray(found) - expected) / np.abs(expected).max()
+        for found, expected in zip(measured, predicted, strict=True)
     )
     return logits, chances
 

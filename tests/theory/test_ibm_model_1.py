@@ -58,7 +58,7 @@ def arrays_of(pairs: SentencePairs) -> tuple[np.ndarray, np.ndarray, np.ndarray,
 
 
 def random_sentences(seed: int, repeating: bool) -> Sentences:
-    """Sentences of 1 to 5 words of 6; source words repeat, target words only if told to."""
+    """Sentences of 1 to 5 words of 6; source words repeat, target words only if `repeating`."""
     generator = np.random.default_rng(seed)
 
     def sentence(replace: bool) -> list[int]:
@@ -121,13 +121,13 @@ def test_the_numbers_that_nltk_documents():
         for x, y in zip(*corpora, strict=True)
     ]
     table = train(padded(sentences), len(words), 5, null=True).table
-    told = [
+    documented = [
         ("book", "buch", 0.889),
         ("book", "das", 0.062),
         (None, "buch", 0.113),
         (None, "ja", 0.073),
     ]
-    for source, target, chance in told:
+    for source, target, chance in documented:
         row = len(words) if source is None else number[source]
         assert round(table[row, number[target]], 3) == chance
 
@@ -233,8 +233,8 @@ def test_permutations_are_never_aligned():
     np.testing.assert_allclose(model.table[FIRST_WORD:, FIRST_WORD:], 1 / 3, rtol=1e-12)
     np.testing.assert_allclose(alignment(model.table, *arrays_of(pairs)), 1 / 3, rtol=1e-12)
     # One word less in some sentences is enough to learn from.
-    told = padded([(list(order), list(order)) for order in [*orders, (2, 3), (3, 4)]])
-    table = train(told, 5, 200).table[FIRST_WORD:, FIRST_WORD:]
+    informative = padded([(list(order), list(order)) for order in [*orders, (2, 3), (3, 4)]])
+    table = train(informative, 5, 200).table[FIRST_WORD:, FIRST_WORD:]
     assert np.array_equal(table.argmax(axis=1), [0, 1, 2])
 
 

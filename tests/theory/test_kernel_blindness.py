@@ -1,6 +1,4 @@
-"""Where softmax gives queries no gradient and the Gaussian kernel does, and where it is the
-other way round.
-"""
+"""Where softmax gives the queries no gradient, and where the Gaussian kernel gives none."""
 
 import functools
 from typing import Any
@@ -12,25 +10,21 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.models.attention_regression import AttentionRegression, half_squared_error
+from saccade.models.attention_regression import AttentionRegression
 from saccade.models.kernels import KERNELS
 from saccade.tasks.random_sequences import Sequences
 from saccade.theory.kernel_blindness import KernelBlindness
 
 
 def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs a few
-    times.
-    """
+    """Compile without optimisation: faster for functions that run only a few times."""
     hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
 
 @functools.cache
 def parts(kernel: str) -> tuple[AttentionRegression, Sequences, Any]:
-    """A model, data, and the gradient of the queries as a function of the scales of keys and
-    queries.
-    """
+    """A model, data, and the queries' gradient as a function of the scales of keys and queries."""
     random = np.random.default_rng(8)
     weights = [random.normal(size=(2, 4, 3)) / 2 for _ in range(3)]
     with jax.enable_x64(True):
@@ -46,9 +40,7 @@ def parts(kernel: str) -> tuple[AttentionRegression, Sequences, Any]:
         )
 
     def loss(queries: Any, keys: Any) -> Any:
-        return half_squared_error(
-            eqx.tree_at(lambda one: one.queries, scaled(keys, 1.0), queries), batch
-        )
+        return eqx.tree_at(lambda one: one.queries, scaled(keys, 1.0), queries).loss(batch)
 
     @in_a_hurry
     def gradient(keys: Any, queries: Any) -> Any:
@@ -67,13 +59,11 @@ def slope(kernel: str, keys: float, queries: float = 1.0) -> tuple[np.ndarray, n
 
 
 @pytest.mark.parametrize("queries", [0.3, 1.0, 20.0])
-def test_without_keys_softmax_gives_the_queries_exactly_no_gradient_and_the_gaussian_kernel_does(
-    queries,
-):
+def test_without_keys_only_the_gaussian_kernel_has_a_gradient(queries):
     blind, uniform = slope("softmax", 0.0, queries)
     assert np.all(blind == 0)
     np.testing.assert_allclose(uniform, 1 / 3, rtol=1e-15)
-    if queries < 10:  # further away the Gaussian kernel has its own dead zone
+    if queries < 10:  # for larger queries the Gaussian's gradient vanishes as well
         seen, attention = slope("gaussian", 0.0, queries)
         assert np.linalg.norm(seen) > 1e-2
         model, batch, _ = parts("gaussian")
@@ -90,14 +80,13 @@ def test_softmaxs_gradient_is_proportional_to_the_scale_of_the_keys():
     scales = (1e-5, 1e-4, 1e-3)
     norms = [np.linalg.norm(slope("softmax", scale)[0]) for scale in scales]
     slopes = np.diff(np.log(norms)) / np.diff(np.log(scales))
-    np.testing.assert_allclose(
-        slopes, 1, atol=0.01
-    )  # the next order is the scale itself, times a number of size 1
+    # The next order is the scale itself, times a number of size 1.
+    np.testing.assert_allclose(slopes, 1, atol=0.01)
     gaussian = [np.linalg.norm(slope("gaussian", scale)[0]) for scale in scales]
     np.testing.assert_allclose(gaussian, gaussian[0], rtol=0.01)
 
 
-def test_far_away_the_gaussian_kernel_is_blind_and_softmax_is_not():
+def test_for_large_queries_the_gaussian_kernel_has_no_gradient():
     assert np.linalg.norm(slope("gaussian", 1.0, 40.0)[0]) < 1e-12
     assert np.linalg.norm(slope("softmax", 1.0, 1.0)[0]) > 1e-3
     assert set(KERNELS) == {"softmax", "gaussian"}

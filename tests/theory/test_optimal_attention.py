@@ -179,7 +179,7 @@ def test_the_projection_of_one_number_is_one():
 
 
 @pytest.mark.parametrize(
-    ("logits", "target", "told"),
+    ("logits", "target", "message"),
     [
         (np.zeros((2, 1)), 0, "logits: got 1 output, allowed: at least 2"),
         (np.zeros((2, 3)), 3, "target: got 3, allowed: 0 to 2"),
@@ -187,6 +187,6 @@ def test_the_projection_of_one_number_is_one():
         (np.full((2, 3), np.nan), 0, "logits: got some that are not finite"),
     ],
 )
-def test_impossible_problems_are_refused_by_name(logits, target, told):
-    with pytest.raises(ConfigError, match=f"^{told}"):
+def test_impossible_problems_are_refused_by_name(logits, target, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
         optimal_attention(logits, target)

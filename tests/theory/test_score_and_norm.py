@@ -1,5 +1,5 @@
-"""Theorem 1 and corollary 1: they solve their own equation, have the right limits, and meet
-training at their order.
+"""Theorem 1 and corollary 1: they solve their own equation, have the right limits, and agree with
+training to their order.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import Every
+from saccade.core.schedule import Every, Recording
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.topic_words import Surroundings, TopicWords
 from saccade.tasks.topic_sentences import TopicSentences
@@ -96,7 +96,7 @@ TIME = 60.0
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> xr.Dataset:
     """FC at three rates and from three starts, in float64; other words are too many to matter."""
-    lab = Lab(tmp_path_factory.mktemp("theory"), precision="float64")
+    lab = Lab(tmp_path_factory.mktemp("theory"), precision="float64", progress=None)
     task = TopicSentences(
         topics=2, words_per_topic=1, filler_size=8, dictionary_size=3000, train_size=60, test_size=2
     )
@@ -105,8 +105,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> xr.Dataset:
         AttentionClassifierConfig("FC", dimension=3),
         GradientDescent(),
         int(TIME / min(RATES)),
-        (TopicWords(), Surroundings()),
-        record=Every(20),
+        Recording((TopicWords(), Surroundings()), Every(20)),
         seeds=2,
         sweep={"optimiser.rate": RATES, "model.embedding_std": STDS},
     )

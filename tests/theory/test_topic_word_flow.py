@@ -1,5 +1,6 @@
 """Lemma 2's flow against the exact gradient flow of the whole model."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.engine import cross_entropy
-from saccade.models.attention_classifier import AttentionClassifierConfig
+from saccade.core.lab import Lab
+from saccade.core.progress import FROM_CACHE, Progress
+from saccade.models.attention_classifier import AttentionClassifier, AttentionClassifierConfig, Head
 from saccade.tasks.topic_sentences import TopicSentences
+from saccade.theory import topic_word_flow
 from saccade.theory.topic_word_flow import Lemma2, TopicWordState
 
 TASK = TopicSentences(
@@ -28,7 +31,7 @@ def in_a_hurry(function: Any) -> Any:
 
 @functools.cache
 def velocities(
-    head: str, others_std: float, query_norm: float | None = None
+    head: Head, others_std: float, query_norm: float | None = None
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Lemma 2's and the exact velocities of topic words with scores and embeddings of size 1, in
     float64.
@@ -42,7 +45,7 @@ def velocities(
         embedding_std=others_std,
         hidden_size=4,
         query="fixed" if query_norm else "unit",
-        key_dimension=2,  # pyright: ignore[reportArgumentType]
+        key_dimension=2,
     )
     generator = np.random.default_rng(0)
     with jax.enable_x64(True):
@@ -72,7 +75,7 @@ def velocities(
             state = TopicWordState(
                 scores, start.embeddings_of(topic), eqx.filter(start.head, eqx.is_array)
             )
-            exact_loss, gradient = jax.value_and_grad(cross_entropy)(start, batch)
+            exact_loss, gradient = jax.value_and_grad(AttentionClassifier.loss)(start, batch)
             exact = (
                 start.score_velocity(gradient)[topic],
                 start.embedding_velocity(gradient)[:, topic],
@@ -114,7 +117,11 @@ def test_the_score_alone_is_approximate_where_they_are_not():
     assert 0 < errors[0.01] < errors[0.1]
 
 
-def test_predictions_start_at_the_start_and_lie_on_the_trajectorys_axes():
+CONFIG = AttentionClassifierConfig("FC", dimension=3, embedding_std=1e-3)
+
+
+def axes() -> xr.Dataset:
+    """A trajectory without variables."""
     steps = np.asarray([0, 5, 10])
     coordinates = {
         "seed": [0, 3],
@@ -123,18 +130,41 @@ def test_predictions_start_at_the_start_and_lie_on_the_trajectorys_axes():
         "word": np.arange(4),
         "topic": ("word", TASK.topic_of_item),
     }
-    config = AttentionClassifierConfig("FC", dimension=3, embedding_std=1e-3)
-    predicted = Lemma2().predict(TASK, config, xr.Dataset(coords=coordinates))
-    assert set(predicted.data_vars) == set(Lemma2.predicts)
-    assert predicted["score"].dims == predicted["norm"].dims == ("seed", "step", "word")
-    assert predicted["loss"].dims == ("seed", "step")
-    start = predicted.isel(step=0)
+    return xr.Dataset(coords=coordinates)
+
+
+@functools.cache
+def predicted() -> xr.Dataset:
+    return Lemma2().predict(TASK, CONFIG, axes())
+
+
+def test_predictions_start_at_the_start_and_lie_on_the_trajectorys_axes():
+    found = predicted()
+    assert set(found.data_vars) == set(Lemma2.predicts)
+    assert found["score"].dims == found["norm"].dims == ("seed", "step", "word")
+    assert found["loss"].dims == ("seed", "step")
+    start = found.isel(step=0)
     assert np.all(start["score"] == 0)
     np.testing.assert_allclose(
         start["loss"], np.log(2), rtol=1e-2
     )  # embeddings of 1e-3 move the loss by about as much
     assert np.all(start["norm"] < 1e-2)
-    assert np.all(predicted["loss"].diff("step") < 0)
-    assert np.all(predicted["score"].isel(step=-1) > 0)
-    first, second = predicted["score"].isel(step=-1).values
+    assert np.all(found["loss"].diff("step") < 0)
+    assert np.all(found["score"].isel(step=-1) > 0)
+    first, second = found["score"].isel(step=-1).values
     assert not np.array_equal(first, second)
+
+
+def test_a_lab_keeps_the_solution_and_finds_it_by_its_equations(tmp_path, monkeypatch):
+    notes: list[Progress] = []
+    lab = Lab(tmp_path, progress=notes.append)
+    first, second = (Lemma2().predict(TASK, CONFIG, axes(), lab) for _ in range(2))
+    assert [one.note == FROM_CACHE for one in notes] == [False, True]
+    xr.testing.assert_identical(first, second)
+    xr.testing.assert_identical(first, predicted())
+    # Another task or a changed helper changes the traced equations, and so the identity.
+    before = Lemma2().version(TASK, CONFIG)
+    assert before == Lemma2().version(TASK, CONFIG)
+    assert before != Lemma2().version(dataclasses.replace(TASK, filler_size=5), CONFIG)
+    monkeypatch.setattr(topic_word_flow, "cross_entropy", lambda logits, labels: logits.sum())
+    assert Lemma2().version(TASK, CONFIG) != before

@@ -4,7 +4,6 @@ training.
 
 import dataclasses
 import itertools
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,11 @@ from hypothesis import strategies as st
 from saccade.core.errors import ConfigError
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import AtSteps
+from saccade.core.schedule import AtSteps, Recording
 from saccade.core.sweep import with_sweep
 from saccade.models.one_layer_transformer import (
     Blocks,
     OneLayerTransformerConfig,
-    expected_squared_error,
     uniform_curvature,
 )
 from saccade.probes.topic_blocks import ValueBlocks
@@ -33,7 +31,7 @@ from saccade.theory.value_optimum import (
     decayed_values,
     excess,
     least_norm_values,
-    shares_of,
+    shares_seen,
 )
 
 PAPER = LongDocuments(10, 10, 4.0, Masking(0.15, 0.1, 0.1))
@@ -59,8 +57,8 @@ def tasks(draw: Any) -> LongDocuments:
 
 
 def all_documents(task: LongDocuments) -> tuple[np.ndarray, np.ndarray]:
-    """Frequencies of what is shown and of what was there, a row for every set of topics; id 0 is
-    the hidden word.
+    """Frequencies of shown and of true ids, with a row for every set of topics; id 0 is the hidden
+    word.
     """
     a, rho, m = (
         (1.0, 0.0, 0.0) if task.selected_hidden else dataclasses.astuple(task.masking.shares)
@@ -99,7 +97,7 @@ def test_the_numbers_of_the_paper():
         (0.054191, 0.108020, -0.007587), abs=5e-7
     )
     assert blocks.same - blocks.other == pytest.approx(1 / (10 * 0.865), rel=1e-12)
-    assert average_difference(10, PAPER.shares) == pytest.approx(0.115607, abs=5e-7)
+    assert average_difference(PAPER) == pytest.approx(0.115607, abs=5e-7)
 
 
 @every_size
@@ -141,9 +139,7 @@ def test_every_minimiser_has_the_average_difference(task, seed):
     topic = np.arange(task.topics * task.words_per_topic) // task.words_per_topic
     same = topic[:, None] == topic[None, :]
     difference = values[1:, 1:][same].mean() - values[1:, 1:][~same].mean()
-    assert difference == pytest.approx(
-        average_difference(task.words_per_topic, shares_of(task)), rel=1e-8
-    )
+    assert difference == pytest.approx(average_difference(task), rel=1e-8)
 
 
 def test_without_hidden_words_their_column_is_zero():
@@ -156,14 +152,15 @@ def test_without_hidden_words_their_column_is_zero():
 
 
 def test_a_model_that_cannot_attend_to_selected_positions_sees_the_truth():
-    """a = 1, so that the difference is 1/v, whoever says so: the task or the model."""
+    """a = 1, so that the difference is 1/v, by the task or by the model."""
     hidden = dataclasses.replace(PAPER, selected_hidden=True)
     model = OneLayerTransformerConfig(attention="uniform", selected_hidden=True)
     documents = TopicDocuments(10, 10, 4)
-    for shares in (shares_of(hidden), shares_of(PAPER, model), shares_of(documents, model)):
-        assert dataclasses.astuple(shares) == (1.0, 0.0, 0.0)
-    assert dataclasses.astuple(shares_of(documents)) == dataclasses.astuple(PAPER.shares)
-    blocks = least_norm_values(PAPER, shares_of(PAPER, model))
+    plain = OneLayerTransformerConfig(attention="uniform")
+    for task, seen_by in ((hidden, plain), (PAPER, model), (documents, model)):
+        assert dataclasses.astuple(shares_seen(task, seen_by)) == (1.0, 0.0, 0.0)
+    assert shares_seen(documents, plain) == documents.shares == PAPER.shares
+    blocks = least_norm_values(PAPER, shares_seen(PAPER, model))
     assert (blocks.hidden, blocks.same, blocks.other) == pytest.approx((0, 0.1, 0), abs=1e-15)
 
 
@@ -207,9 +204,9 @@ def test_vanishing_decay_gives_the_values_of_least_norm(task):
 
 
 def test_documents_about_all_topics_are_refused():
-    told = r"^topics_per_document: got 4 of 4 topics, allowed: fewer than all"
+    message = r"^topics_per_document: got 4 of 4 topics, allowed: fewer than all"
     for function in (least_norm_values, lambda task: decayed_values(task, 0.1)):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             function(LongDocuments(4, 2, 4.0))
 
 
@@ -239,7 +236,7 @@ def test_with_all_topics_blocks_are_not_needed():
 
 
 def test_gradient_descent_meets_the_prediction_for_every_ridge_and_masking(precise_lab: Lab):
-    """From 0, in one swept training; at 1e-2 the slowest direction gains 8 % a step, so 400
+    """From 0, in one swept training; at 1e-2 the slowest direction gains 8 % per step, so 400
     steps reach rounding.
     """
     task = with_sweep(LongDocuments(4, 2, 2.0), "masking.selected", (0.15, 0.6), "p_m")
@@ -249,16 +246,9 @@ def test_gradient_descent_meets_the_prediction_for_every_ridge_and_masking(preci
         (1e-2, 1e-1),
         "decay",
     )
-    training = precise_lab.train(
-        task,
-        model,
-        GradientDescent(1.0, curvature=uniform_curvature),
-        1000,
-        (ValueBlocks(),),
-        record=AtSteps(),
-        seeds=1,
-        loss=expected_squared_error,
-    )
+    descent = GradientDescent(1.0, curvature=uniform_curvature)
+    record = Recording((ValueBlocks(),), AtSteps())
+    training = precise_lab.train(task, model, descent, 1000, record, seeds=1)
     end = training.trajectory.isel(step=-1, seed=0)
     predicted = ValueOptimum().predict(task, model, training.trajectory)
     assert set(predicted) == set(ValueOptimum.predicts)
@@ -275,9 +265,8 @@ def test_gradient_descent_meets_the_prediction_for_every_ridge_and_masking(preci
 
 
 def test_without_ridge_the_prediction_is_the_least_norm():
-    predicted = ValueOptimum().predict(
-        PAPER, SimpleNamespace(ridge=0.0, selected_hidden=False), xr.Dataset()
-    )
+    model = OneLayerTransformerConfig(attention="uniform")
+    predicted = ValueOptimum().predict(PAPER, model, xr.Dataset())
     blocks = least_norm_values(PAPER)
     expected = {
         "hidden": blocks.hidden,

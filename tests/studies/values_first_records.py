@@ -1,0 +1,79 @@
+"""A record made by hand of the study that compares the models of three papers, in which every claim
+holds, and edits that break each check.
+"""
+
+import numpy as np
+import xarray as xr
+from ktiw_records import NEVER, learned
+from record_parts import (
+    SEEDS,
+    Refutations,
+    alike,
+    along,
+    at,
+    change,
+    fails_until,
+    on,
+    one_seed,
+    per_seed,
+    power,
+    record_of,
+    trained,
+)
+from topics_records import moves_late
+
+from saccade.core.record import Record
+from saccade.studies import values_first
+
+
+def record() -> Record:
+    config = values_first.Config()
+    share, word = on("step", range(0, 101, 5), np.linspace(0, 1, 21)), on("word", range(8), [1] * 8)
+    # From the largest start the score is first.
+    starts = {"start": list(values_first.EMBEDDING_STARTS)}
+    start = on("start", starts["start"], starts["start"])
+    norm = xr.where(start == max(starts["start"]), share**2, share**0.5)
+    data = {"norm": per_seed() * word * norm, "score": per_seed() * word * share}
+    lu = along(share["step"], starts, {"word": np.arange(8)}, loss=1.0, **data)
+    # From the largest start attention moves at once.
+    starts, parts = {"start": list(values_first.MATRIX_STARTS)}, ["values", "keys", "queries"]
+    start = on("start", starts["start"], starts["start"])
+    attention = xr.where(start == max(starts["start"]), share**0.5, share**2)
+    values = 1 - xr.ufuncs.exp(-20 * share) + 0 * start
+    ways = xr.concat([values, attention, attention], "part")
+    displacement = per_seed() * ways.assign_coords(part=parts)
+    li = along(share["step"], starts, {"part": parts}, displacement=displacement, loss=1.0)
+    words = {"words": [float(config.length), float(config.choice)]}
+    informative = on("words", words["words"], words["words"]) == config.choice
+    knows, attends = (xr.where(informative, step, NEVER) for step in (20, 40))
+    steps = np.arange(0, config.copying_steps + 1, 5)
+    snell = learned(steps, knows, attends, attends, words, SEEDS)
+    arms = {"lu": trained(lu), "li": trained(li), "snell": trained(snell)}
+    return record_of("values_first", config, arms)
+
+
+RECORDS = {"values_first": record}
+
+
+def _moves_last(values: xr.DataArray) -> xr.DataArray:
+    """Most of the displacement at the end."""
+    return (values["step"] / values["step"].max()) ** 4
+
+
+def _moves_later(values: xr.DataArray) -> xr.DataArray:
+    return moves_late(moves_late(values))
+
+
+REFUTATIONS: Refutations = {
+    "E-13": [
+        change("lu", "norm", one_seed(power(4))),
+        change("li", "displacement", one_seed(at(_moves_last, part="values"))),
+        change("snell", "lexicon_agreement", one_seed(fails_until(60))),
+    ],
+    "E-13b": [change("snell", "lexicon_right", one_seed(fails_until(60)))],
+    "E-13c": [
+        change("li", "displacement", one_seed(at(_moves_later, start=0.1))),
+        change("lu", "norm", one_seed(power(0.25))),
+    ],
+    "E-13d": [change("snell", "attention_accuracy", alike(words=60.0))],
+}
