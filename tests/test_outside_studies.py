@@ -69,6 +69,7 @@ def experiment(config, lab):
         arms[name] = Arm.of(training)
         if DECIDES:
             int(training.trajectory["loss"].mean())
+        # here
     return arms
 
 
@@ -138,6 +139,38 @@ def test_a_record_of_an_unknown_study_is_shown_with_its_stored_verdicts(
     known = made.read_text()
     assert "X-1" in known
     assert "not installed" not in known
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ('end["loss"]', 'end["entropy"]', "KeyError: [^;]*entropy[^;]*"),
+        (
+            "    seeds: int = 3\n",
+            "    added: int\n    seeds: int = 3\n",
+            "TypeError: [^;]*added[^;]*",
+        ),
+    ],
+)
+def test_a_record_that_its_study_no_longer_fits_is_shown_with_its_stored_verdicts(
+    before, after, why, own, own_record, tmp_path, capsys
+):
+    for name, text in (("own_study.py", own.read_text()), ("beside.py", "RATE = 0.125\n")):
+        (tmp_path / name).write_text(
+            text.replace(before, after).replace("Config()", "Config(**NEW)")
+        )
+    changed = tmp_path / "own_study.py"
+    new = {"added": 1} if "added" in after else {}
+    changed.write_text(f"NEW = {new}\n{changed.read_text()}")
+    given = [str(own_record), "--study", str(changed), "--output", str(tmp_path / "made")]
+    for command in ("ledger", "report"):
+        assert called(command, *given) == 0
+        note = rf"saccade: {own_record}: cannot be judged by own_study: {why}; its stored verdicts "
+        assert re.search(note, capsys.readouterr().err)
+        assert "cannot be judged by own_study" in (tmp_path / "made").read_text()
+    assert called("compact", *given) == 2
+    assert "so nothing can be compared" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("forgotten")
@@ -248,7 +281,28 @@ def test_a_dry_run_stops_where_numbers_decide_what_follows(own, tmp_path, capsys
     told = capsys.readouterr().out
     assert "own short" in told
     assert "own long" not in told
-    assert "the numbers of 'own short' decide which trainings follow (ValueError: cannot" in told
+    assert "the numbers of 'own short' decide which trainings follow: ValueError: cannot" in told
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize(
+    ("line", "code", "wanted"),
+    [
+        ("GradientDescent(float(training.trajectory['loss'].mean()))", 0, "rate: got nan"),
+        ("undefined_name", 1, "saccade: stopped by NameError: .*; every number is NaN in a dry"),
+        ("arms['missing']", 1, r"stopped by KeyError: 'missing' \(wrong_study\.py, line \d+\);"),
+        ("from saccade.core.errors import ConfigError; raise ConfigError('no nanny')", 2, "nanny"),
+    ],
+)
+def test_a_dry_run_does_not_hide_a_mistake(line, code, wanted, own, capsys):
+    file = own.with_name("wrong_study.py")
+    file.write_text(own.read_text().replace("# here", line).replace('"own_study"', '"wrong"'))
+    assert called("run", str(file), "--output", str(own.parent), "--dry-run", "--json") == code
+    printed = capsys.readouterr()
+    assert re.search(wanted, printed.out if code == 0 else printed.err)
+    assert printed.err.count("\n") == (code > 0)
+    if code < 2:
+        assert [one["name"] for one in json.loads(printed.out)["trainings"]] == ["own short"]
 
 
 # -- interrupts ------------------------------------------------------------------------------------

@@ -143,6 +143,27 @@ def test_a_changed_file_is_loaded_again(tmp_path):
     assert find_study("mine") is second
 
 
+def test_modules_beside_a_changed_file_are_loaded_again(tmp_path):
+    """Also if the file could not be executed before."""
+    file, before = tmp_path / "a_file.py", "from helper_of_mine import TITLE\n"
+    for value, wanted in (("'Old'", "Old"), ("1 / 0  # a mistake", ""), ("'Newest'", "Newest")):
+        (tmp_path / "helper_of_mine.py").write_text(f"TITLE = {value}\n")
+        write(file, title="TITLE", before=before)
+        if wanted:
+            assert find_study(file).title == wanted
+        else:
+            with pytest.raises(ConfigError, match=r"helper_of_mine\.py, line 1: ZeroDivision"):
+                find_study(file)
+
+
+def test_a_second_study_keeps_the_modules_of_its_folder(tmp_path):
+    (tmp_path / "shared_of_mine.py").write_text("TITLE = 'Title'\n")
+    for name in ("one", "two"):
+        find_study(write(tmp_path / f"{name}.py", name, "TITLE", "from shared_of_mine import *\n"))
+        vars(sys.modules["shared_of_mine"])["TITLE"] = "as loaded first"
+    assert find_study("two").title == "as loaded first"
+
+
 def test_the_file_of_a_built_in_study_is_that_study():
     assert find_study(Path(studies.__path__[0]) / "sen.py") is find_study("sen")
 

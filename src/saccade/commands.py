@@ -3,14 +3,16 @@
 import dataclasses
 import hashlib
 import json
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from saccade.core.claim import PremiseNotMetError
 from saccade.core.config import describe
-from saccade.core.errors import ConfigError, FileError, SaccadeError
+from saccade.core.errors import ConfigError, FileError, SaccadeError, described, located
 from saccade.core.lab import Lab
 from saccade.core.progress import Progress
 from saccade.core.record import Record
@@ -32,6 +34,8 @@ from saccade.report.judged import Entry, StoredStudy
 from saccade.report.ledger import ledger_markdown, ledger_rows
 
 Show = Callable[[Progress], None]
+_BY_NAN = (ValueError, IndexError, StopIteration, AssertionError, FloatingPointError)
+"""Errors that NaN in place of numbers can cause, besides premises that are not met."""
 
 
 def list_command(options: ListOptions, references: list[str]) -> int:
@@ -79,24 +83,29 @@ def _lab(options: RunOptions, study: Study[Any], progress: Show | None, **how: A
 
 
 def _dry_run(options: RunOptions, study: Study[Any], config: Any) -> int:
-    lab, stopped = _lab(options, study, None, dry_run=True), ""
+    lab, stopped, mistake = _lab(options, study, None, dry_run=True), "", ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about NaN, which every number is
             study.experiment(config, lab)
     except Exception as error:
-        if not lab.plans or (isinstance(error, SaccadeError) and "nan" not in str(error)):
+        refused = isinstance(error, ConfigError) and re.search(r"\bgot \W*nan\b", str(error))
+        if not lab.plans or (isinstance(error, SaccadeError) and not refused):
             raise
-        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        stopped = f"the numbers of {lab.plans[-1].name!r} decide which trainings follow ({why})"
+        why = f"{described(error)}{located(error)}"
+        stopped = f"the numbers of {lab.plans[-1].name!r} decide which trainings follow: {why}"
+        if not refused and not isinstance(error, (*_BY_NAN, PremiseNotMetError)):
+            stopped = mistake = f"stopped by {why}; every number is NaN in a dry run"
     if options.json:
         plans = [dataclasses.asdict(plan) for plan in lab.plans]
         about = {"study": study.name, "preset": options.preset, "device": lab.device}
         print(json.dumps(about | {"trainings": plans, "stopped": stopped}, indent=2))
-        return 0
-    terminal.print_to_terminal(terminal.plan_table(lab.plans))
-    print(f"dry run on {lab.device}: nothing was trained")
-    if stopped:
+    else:
+        terminal.print_to_terminal(terminal.plan_table(lab.plans))
+        print(f"dry run on {lab.device}: nothing was trained")
+    if mistake:
+        raise SaccadeError(mistake)
+    if stopped and not options.json:
         print(f"not all trainings are listed: {stopped}")
     return 0
 
@@ -205,7 +214,8 @@ def compact_command(options: CompactOptions, paths: list[str]) -> int:
         raise ConfigError(f"record: got {len(files)} records below {paths[0]}, allowed: one")
     ((study, record),) = _opened(files, options.study, mention=False)
     if isinstance(study, StoredStudy):
-        raise ConfigError(f"{study.note}, so nothing can be judged; name its file with --study")
+        why = f"{study.note}, so nothing can be compared"
+        raise ConfigError(f"{why}; name the file of a study that can judge it with --study")
     smaller = study.with_verdicts(record.compact())
     before = {one.claim: one.verdict for one in study.judge(record)}
     changed = [claim for claim in before if before[claim] != smaller.verdicts[claim]["verdict"]]
@@ -231,19 +241,33 @@ def _files(paths: Sequence[str]) -> list[Path]:
 
 
 def _opened(files: Sequence[Path], studies: Sequence[Path], mention: bool = True) -> list[Entry]:
-    """Records with their studies; stored verdicts stand for a study that is not installed."""
+    """Records with their studies; stored verdicts stand for a study that is not installed or
+    does not fit the record.
+    """
     for path in studies:
         find_study(path)
     entries: list[Entry] = []
     for file in files:
-        record, problem = Record.open(file), "is not installed"
-        try:
-            study = known_study(record.study)
-        except SaccadeError as error:
-            study, problem = None, f"cannot be loaded ({error})"
+        record = Record.open(file)
+        study, problem = _judging(record)
         if study is None:
-            study = StoredStudy.of(record, f"{file}: the study {record.study!r} {problem}")
+            study = StoredStudy.of(record, f"{file}: {problem}")
             if mention:
                 print(f"saccade: {study.note}; its stored verdicts are shown", file=sys.stderr)
         entries.append((study, record))
     return sorted(entries, key=lambda entry: (entry[0].name, entry[1].preset))
+
+
+def _judging(record: Record) -> tuple[Study[Any] | None, str]:
+    """The study of a record, or why it cannot judge it."""
+    try:
+        study = known_study(record.study)
+    except SaccadeError as error:
+        return None, f"the study {record.study!r} cannot be loaded ({error})"
+    if study is None:
+        return None, f"the study {record.study!r} is not installed"
+    try:
+        study.judge(record)
+    except Exception as error:  # an older record need not have what the measures of today read
+        return None, f"cannot be judged by {study.name}: {described(error)}{located(error)}"
+    return study, ""

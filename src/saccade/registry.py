@@ -9,12 +9,11 @@ import os
 import pkgutil
 import re
 import sys
-import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from saccade.core.errors import ConfigError, FileError, SaccadeError
+from saccade.core.errors import ConfigError, FileError, described, place_of
 
 if TYPE_CHECKING:
     from saccade.core.study import Study
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 GROUP = "saccade.studies"
 """The package of the built-in studies, and the entry-point group of all others."""
 _FOLDER = Path(__file__).parent / "studies"
-_folders: set[Path] = set()
-"""Folders that this process made importable."""
+_executed_files: set[Path] = set()
+"""Files that this process executed, whose folders are importable."""
 _loaded: "dict[str, tuple[Path, int, Study[Any]]]" = {}
 """Studies that this process loaded from files: by name, with the file and its time of change."""
 
@@ -79,7 +78,7 @@ def _of_entry_point(point: importlib.metadata.EntryPoint) -> "Study[Any]":
     try:
         found = point.load()
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"{where}: cannot be loaded: {_described(error)}") from error
+        raise ConfigError(f"{where}: cannot be loaded: {described(error)}") from error
     study = _required_study(found, where)
     if study.name != point.name:
         raise ConfigError(f"{where}: its study is named {study.name!r}, allowed: {point.name!r}")
@@ -115,7 +114,7 @@ def _of_file(path: Path) -> "Study[Any]":
 
 def _executed(file: Path, source: bytes, path: Path) -> ModuleType:
     """The module of a file, under a private name, with the file's folder importable."""
-    _make_importable(file.parent)
+    _make_importable(file)
     name = f"_study_{file.stem}"
     if name in sys.modules and sys.modules[name].__file__ != str(file):
         name = f"{name}_in_{'_'.join(file.parent.parts[1:])}"
@@ -126,18 +125,21 @@ def _executed(file: Path, source: bytes, path: Path) -> ModuleType:
         exec(compile(source, file, "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        where, line = _place(error, file)
+        where, line = place_of(error) or (file, 0)
         text = str(path) if where == file else f"{path}: {where}"
-        raise ConfigError(f"{text}, line {line}: {_described(error)}") from error
+        raise ConfigError(f"{text}, line {line}: {described(error)}") from error
     return module
 
 
-def _make_importable(folder: Path) -> None:
-    """Put a folder first on the module path; modules of the same name beside other studies go."""
+def _make_importable(file: Path) -> None:
+    """Put the folder of a file first on the module path. Modules of the same name beside other
+    studies are dropped, and so are those beside a file that is executed again.
+    """
+    folder, again = file.parent, file in _executed_files
     beside = {entry.stem for entry in folder.iterdir() if entry.suffix in (".py", "")}
-    _folders.add(folder)
-    others = _folders - {folder}
-    stale = {name for name in beside & set(sys.modules) if _folder_of(name) in others}
+    folders = {one.parent for one in _executed_files if again or one.parent != folder}
+    _executed_files.add(file)
+    stale = {name for name in beside & set(sys.modules) if _folder_of(name) in folders}
     for name in [name for name in sys.modules if name.partition(".")[0] in stale]:
         del sys.modules[name]
     if str(folder) in sys.path:
@@ -163,18 +165,3 @@ def _required_study(found: Any, where: str) -> "Study[Any]":
         got = type(found).__name__
         raise ConfigError(f"{where}: STUDY is of type {got}, allowed: a saccade Study")
     return found
-
-
-def _place(error: BaseException, file: Path) -> tuple[Path, int]:
-    """File and line of an error: the deepest that lies in the folder of the user's file."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return Path(error.filename), error.lineno or 0
-    frames = traceback.extract_tb(error.__traceback__)
-    places = [(Path(frame.filename), frame.lineno or 0) for frame in frames]
-    return next((one for one in reversed(places) if file.parent in one[0].parents), (file, 0))
-
-
-def _described(error: BaseException) -> str:
-    if isinstance(error, SyntaxError):
-        return f"{type(error).__name__}: {error.msg}"
-    return str(error) if isinstance(error, SaccadeError) else f"{type(error).__name__}: {error}"

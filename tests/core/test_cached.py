@@ -2,6 +2,9 @@
 
 import dataclasses
 import functools
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -282,3 +285,46 @@ def test_precision_is_the_labs_own(own: Lab):
     assert own.cached(scaled, NUMBERS.astype(float)).dtype == np.float32
     precise = dataclasses.replace(own, precision="float64")
     assert precise.cached(scaled, NUMBERS.astype(float)).dtype == np.float64
+
+
+PROCESS = """
+import sys
+import numpy as np
+from saccade.core.lab import Lab
+from saccade.tasks.topic_sentences import TopicSentences
+
+notes = []
+def solved(task, values, pick=frozenset({"a", "b", "c"})):
+    return values * (2 if "a" in {"a", "b", "c"} else 1)
+
+lab = Lab(sys.argv[1], progress=lambda progress: notes.append(progress.note))
+lab.cached(solved, TopicSentences(), np.arange(3.0), version=1)
+lab.cached(lambda values: values.sum(), np.arange(3.0))
+print(notes)
+"""
+
+
+def test_results_are_found_in_another_process(tmp_path: Path):
+    command = [sys.executable, "-c", PROCESS, str(tmp_path)]
+    outputs = [
+        subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+        for _ in range(2)
+    ]
+    assert outputs == ["['', '']\n", f"{[FROM_CACHE] * 2}\n"]
+
+
+@pytest.mark.parametrize("value", [xr.Variable("x", [1.0]), object(), threading.Lock()])
+def test_arguments_that_cannot_be_known_are_refused(own: Lab, value: Any):
+    with pytest.raises(ConfigError, match=f"cached: got a {type(value).__name__}, allowed: num"):
+        own.cached(lambda one: 1, value, version=1)
+
+
+def test_a_key_may_be_an_argument(own: Lab):
+    first, second = (own.cached(jax.random.normal, jax.random.key(seed)) for seed in (0, 1))
+    assert first == jax.random.normal(jax.random.key(0))
+    assert first != second
+
+
+def test_an_array_with_dims_must_be_a_dataset(own: Lab):
+    with pytest.raises(ConfigError, match="gave a DataArray, allowed: a Dataset"):
+        own.cached(lambda: xr.DataArray([1.0]), version=1)

@@ -1,6 +1,7 @@
 """Mistakes are refused before anything is compiled, in one sentence that says how to go on."""
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -289,8 +290,11 @@ PARTS: dict[str, Given] = {
     "task Drawn: drew a tuple, allowed: an AbstractBatch": {
         "task": Drawn(by=lambda size: (jnp.zeros((size, 1)), TWO))
     },
-    "task Drawn: drew arrays of 1 examples, allowed: 2, first": {
+    "task Drawn: drew arrays whose first dims are 1, allowed: 2": {
         "task": Drawn(by=lambda size: Zeros().sample(jax.random.key(0), 1))
+    },
+    "task Drawn: drew arrays whose first dims are none (a scalar) and 3, allowed: 2": {
+        "task": Drawn(by=lambda size: Batch(jnp.zeros((3, 1), int), jnp.zeros((), int)))
     },
     f"loss: {SHAPE}": {"loss": lambda model, batch: model.weight * TWO},
     "loss: got a number of type int32, allowed: a real number (float)": {
@@ -342,4 +346,18 @@ def refusal(lab: Lab, given: Given) -> str:
 @pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize("sentence", REFUSED)
 def test_mistake_is_refused_in_one_sentence(lab: Lab, sentence: str):
-    assert refusal(lab, REFUSED[sentence]) == sentence.rstrip()
+    found = re.sub(r" \(test_checks\.py, line \d+\)$", "", refusal(lab, REFUSED[sentence]))
+    assert found == sentence.rstrip()
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize(
+    "given", [{"loss": broken}, {"model": Built(by=broken)}, probes(Mine({"a": along()}, broken))]
+)
+def test_the_line_of_the_users_code_is_named(lab: Lab, given: Given):
+    line = broken.__code__.co_firstlineno + 1
+    assert refusal(lab, given).endswith(f"no such word (test_checks.py, line {line})")
+
+
+def test_a_mistake_without_a_line_of_the_users_names_none(lab: Lab):
+    assert refusal(lab, topic_words_of_vectors).endswith("RandomSequences does not have")

@@ -16,9 +16,11 @@ import pytest
 
 from saccade.core.config import describe, typed
 from saccade.core.errors import ConfigError
+from saccade.core.interfaces import AbstractTask
 from saccade.core.storage import read_sealed
 from saccade.core.sweep import Swept, path_of, replaced, sweepable
 from saccade.registry import find_study, study_names
+from saccade.tasks.topic_sentences import TopicSentences
 
 RESULTS = Path(__file__).parents[2] / "results"
 DROPPED = {
@@ -172,3 +174,32 @@ def test_path_is_found_by_its_last_part_if_that_is_unique():
         assert str(refusal.value) == sentence
     with pytest.raises(ConfigError, match="allowed: none"):
         path_of("rate", [])
+
+
+@dataclasses.dataclass(frozen=True)
+class Anything:
+    """Kinds of fields that a user's own config may have."""
+
+    path: Path = Path("a.txt")
+    sizes: list[int] = dataclasses.field(default_factory=lambda: [1])
+    named: dict[str, float] = dataclasses.field(default_factory=dict)
+    task: AbstractTask = TopicSentences()
+    number: int | float = 1
+    pair: tuple[int, float] = (1, 1.0)
+    call: Callable[..., Any] | None = None
+
+
+def test_every_kind_of_field_comes_back():
+    config = Anything(
+        Path("b.txt"), [5, 6], {"x": 0.5}, TopicSentences(train_size=7), 0.5, (3, 4.5)
+    )
+    assert typed(Anything, plain(config)) == config
+
+
+def test_what_cannot_be_read_back_is_named():
+    @dataclasses.dataclass(frozen=True)
+    class Arrays:
+        values: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(2))
+
+    with pytest.raises(ConfigError, match=r"Arrays\.values: cannot be read back"):
+        typed(Arrays, plain(Arrays()))

@@ -155,6 +155,7 @@ def test_sealed_state_without_a_header_is_refused(tmp_path: Path):
         read_state(path)
     assert str(path) in str(refusal.value)
     assert "\n" not in str(refusal.value)
+    assert str(refusal.value).endswith("; delete it and run again")
 
 
 def test_missing_file_and_folder_are_refused(tmp_path: Path):

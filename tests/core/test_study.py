@@ -136,3 +136,20 @@ def test_a_lying_file_changes_no_verdict(tmp_path: Path):
     lying = {"A-1": {**record.verdicts["A-1"], "verdict": "fails"}}
     assert STUDY.judge(dataclasses.replace(record, verdicts=lying))[0].verdict == "holds"
     assert STUDY.with_verdicts(record).verdicts == record.verdicts
+
+
+def test_sweeps_of_one_last_name_keep_their_paths():
+    @dataclasses.dataclass(frozen=True)
+    class Part:
+        scale: float = 1.0
+
+    @dataclasses.dataclass(frozen=True)
+    class Both:
+        task: Part = Part()
+        model: Part = Part()
+
+    study = Study("both", "", "", {"quick": Both()}, lambda config, lab: {}, ())
+    swept = study.swept(Both(), {"task.scale": [1.0, 2.0], "model.scale": [1.0, 2.0]})
+    assert [swept.task.scale.name, swept.model.scale.name] == ["task.scale", "model.scale"]
+    with pytest.raises(ConfigError, match=r"stands for task\.scale, model\.scale"):
+        study.swept(Both(), {"scale": [1.0, 2.0]})

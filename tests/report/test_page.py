@@ -144,6 +144,18 @@ def test_a_study_that_is_not_installed_is_shown_with_its_stored_verdicts(unknown
     assert ["<figure>" in section for section in sections] == [False, False, False, True]
 
 
+def test_figures_that_fail_are_left_out_with_a_note(study, record, capsys):
+    broken = dataclasses.replace(study, figures=lambda arms, config: [arms["missing"]])
+    text = own(render_page([(broken, record), (study, record)]))
+    assert "left out: KeyError: &#39;missing&#39; (test_page.py, line" in text
+    assert ["<figure>" in part for part in text.split('<section class="study"')[1:]] == [
+        False,
+        True,
+    ]
+    told = capsys.readouterr().err
+    assert told.startswith("saccade: example, quick: figures left out: KeyError: 'missing'")
+
+
 @pytest.mark.browser
 def test_a_browser_draws_every_chart_from_the_file_alone(entries, tmp_path):
     browser = (

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from saccade.core.batches import AbstractBatches, Fresh, FullBatch, Minibatch
-from saccade.core.errors import ConfigError, SaccadeError
+from saccade.core.errors import ConfigError, SaccadeError, described, located
 from saccade.core.interfaces import (
     AbstractBatch,
     AbstractModelConfig,
@@ -78,8 +78,9 @@ def require_examples(task: AbstractTask, batch: Any, size: int) -> None:
         raise ConfigError(f"{title}: drew a {type(batch).__name__}, allowed: an AbstractBatch")
     sizes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(batch)}
     if sizes != {(size,)}:
-        found = ", ".join(str(one[0]) if one else "none" for one in sorted(sizes))
-        raise ConfigError(f"{title}: drew arrays of {found} examples, allowed: {size}, first")
+        dims = [str(one[0]) if one else "none (a scalar)" for one in sorted(sizes)]
+        found = " and ".join(dims) or "missing"
+        raise ConfigError(f"{title}: drew arrays whose first dims are {found}, allowed: {size}")
 
 
 def require_number(name: str, value: Any) -> None:
@@ -223,24 +224,18 @@ def _lengths(moment: Moment) -> dict[str, int]:
 
 @contextlib.contextmanager
 def naming(title: str, what: str, *parts: Any) -> Iterator[None]:
-    """Turn an exception of user code while tracing into one sentence; the cause stays attached."""
+    """Turn an exception of user code while tracing into one sentence that names its place; the
+    cause stays attached.
+    """
     try:
         yield
     except SaccadeError:
         raise
-    except AttributeError as error:
-        if any(error.obj is part for part in parts):
-            lacks = f"it needs {error.name!r}, which {type(error.obj).__name__} does not have"
-            raise ConfigError(f"{title}: cannot {what}: {lacks}") from error
-        raise ConfigError(f"{title}: cannot {what}: {_first_line(error)}") from error
     except Exception as error:
-        raise ConfigError(f"{title}: cannot {what}: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    line = next(iter(str(error).strip().splitlines()), "")
-    line = f"{line[:147]}..." if len(line) > 150 else line
-    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+        why = described(error)
+        if isinstance(error, AttributeError) and any(error.obj is part for part in parts):
+            why = f"it needs {error.name!r}, which {type(error.obj).__name__} does not have"
+        raise ConfigError(f"{title}: cannot {what}: {why}{located(error)}") from error
 
 
 def _name(probe: AbstractProbe) -> str:

@@ -30,7 +30,7 @@ import xarray as xr
 from saccade.core.bound import AbstractBound, Verdict
 from saccade.core.errors import ConfigError
 from saccade.core.record import Arm, MissingArmError, Record
-from saccade.core.statistics import AbstractStatistic, EverySeed, Finding, Mean, Rate
+from saccade.core.statistics import AbstractStatistic, Finding, Mean
 
 Measure = Callable[[Mapping[str, Arm], Any], Any]
 
@@ -220,7 +220,7 @@ def _measured(check: Check, record: Record, config: Any) -> tuple[list[xr.DataAr
     arms = Arms(record, [name for names in found.values() for name in names])
     given = check.measure(arms, config)
     samples = [one.astype(float) for one in (given if isinstance(given, tuple) else (given,))]
-    per_seed = isinstance(check.statistic, Mean | EverySeed | Rate)
+    per_seed = check.statistic is None or check.statistic.per_seed
     for sample in samples:
         extra = set(sample.dims) - {"seed", *record.sweeps}
         if "seed" not in sample.dims or (per_seed and (extra or len(samples) > 1)):

@@ -4,13 +4,15 @@ import dataclasses
 import hashlib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
+from saccade.core.errors import ConfigError
 from saccade.core.sweep import Swept
 from saccade.core.sweep import replaced as replaced
 
@@ -36,6 +38,8 @@ def describe(config: Any) -> Any:
         return config
     if isinstance(config, np.generic):
         return config.item()
+    if isinstance(config, PurePath):
+        return str(config)
     if isinstance(config, np.ndarray | jax.Array):
         array = np.asarray(config)
         if array.dtype == object:
@@ -58,8 +62,9 @@ def _name(thing: Any) -> str:
 def typed(kind: type[ConfigT], plain: Mapping[str, Any]) -> ConfigT:
     """The config of a kind that `describe` made plain.
 
-    Fields that are not in the plain config have their defaults. A nested config that is missing as
-    a whole is looked for among the fields around it: records of saccade 0.1 had flat configs.
+    Fields that are not in the plain config have their defaults, and so have functions. A nested
+    config that is missing as a whole is looked for among the fields around it: records of saccade
+    0.1 had flat configs.
     """
     hints = typing.get_type_hints(kind)
     values: dict[str, Any] = {}
@@ -68,19 +73,18 @@ def typed(kind: type[ConfigT], plain: Mapping[str, Any]) -> ConfigT:
         if not field.init:
             continue
         if field.name in plain:
-            value = _value(hint, plain[field.name])
-            if value is not _UNKNOWN:
-                values[field.name] = value
+            value = _value(hint, plain[field.name], f"{kind.__name__}.{field.name}")
+            values |= {} if value is _FUNCTION else {field.name: value}
         elif dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            nested = typed(_default(kind, field, hint), plain)
-            values[field.name] = nested
+            values[field.name] = typed(_default(field, hint), plain)
     return kind(**values)
 
 
-_UNKNOWN = object()
+_FUNCTION = object()
+"""Stands for a function, which cannot be rebuilt from its name."""
 
 
-def _default(kind: type, field: dataclasses.Field[Any], hint: type) -> Any:
+def _default(field: dataclasses.Field[Any], hint: type) -> Any:
     """The class of a nested config: that of the default, which may be a subclass of the hint."""
     if field.default is not dataclasses.MISSING:
         return type(field.default)
@@ -95,28 +99,41 @@ def _with_subclasses(kind: type) -> Iterator[type]:
         yield from _with_subclasses(inner)
 
 
-def _value(hint: Any, plain: Any) -> Any:
-    """A plain value as its hint wants it; `_UNKNOWN` for what cannot be rebuilt (functions)."""
+def _value(hint: Any, plain: Any, name: str) -> Any:
+    """A plain value as its type hint wants it."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(plain, Mapping) and "sweep" in plain:
         return Swept(plain["sweep"], tuple(plain["grid"]), tuple(plain["values"]))
     if origin in (typing.Union, types.UnionType):
-        if plain is None:
-            return None
-        kinds = [one for one in inner if one is not type(None)]
-        by_name = {_name(one): one for one in kinds if isinstance(one, type)}
-        named = plain.get("class") if isinstance(plain, Mapping) else None
-        return _value(by_name.get(named or "", kinds[0]), plain)
-    if origin is tuple:
-        item = inner[0] if inner else Any
-        return tuple(_value(item, one) for one in plain)
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        if not isinstance(plain, Mapping):
-            return _UNKNOWN
+        return _member(inner, plain, name)
+    if origin is typing.Literal or hint in (Any, None, type(None)):
+        return plain
+    if origin in (tuple, list) or hint in (tuple, list):
+        alike = not inner or inner[-1] is ... or origin is list
+        kinds = (inner[:1] or (Any,)) * len(plain) if alike else inner
+        values = [_value(*one, name) for one in zip(kinds, plain, strict=True)]
+        return values if list in (origin, hint) else tuple(values)
+    if isinstance(plain, Mapping) and (origin is dict or hint is dict):
+        return {key: _value(inner[1] if inner else Any, one, name) for key, one in plain.items()}
+    if isinstance(plain, Mapping) and isinstance(hint, type):
         kinds = {_name(one): one for one in _with_subclasses(hint)}
-        return typed(kinds.get(plain.get("class", ""), hint), plain)
-    if hint in (int, float, bool, str) and not isinstance(plain, Mapping):
+        found = kinds.get(plain.get("class", ""), hint)
+        if dataclasses.is_dataclass(found):
+            return typed(found, plain)
+    if hint in (int, float, bool, str, Path) and isinstance(plain, bool | int | float | str):
         return hint(plain)
-    if origin is typing.Literal or hint is Any or isinstance(plain, bool | int | float | str):
-        return plain if not callable(hint) or origin is typing.Literal else _UNKNOWN
-    return _UNKNOWN
+    if origin is Callable or hint is Callable:
+        return None if plain is None else _FUNCTION
+    raise ConfigError(f"{name}: cannot be read back from a record, got {plain!r} for {hint}")
+
+
+def _member(kinds: Sequence[Any], plain: Any, name: str) -> Any:
+    """The value as the member of a union that fits it best."""
+    named = plain.get("class") if isinstance(plain, Mapping) else type(plain)
+    first = [one for one in kinds if isinstance(one, type) and named in (one, _name(one))]
+    for kind in (*first, *kinds):
+        try:
+            return _value(kind, plain, name) if plain is not None else None
+        except (ConfigError, TypeError, ValueError):
+            continue
+    raise ConfigError(f"{name}: cannot be read back from a record, got {plain!r}")

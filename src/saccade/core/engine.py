@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from saccade.core.batches import AbstractBatches, Fresh, FullBatch, Minibatch
 from saccade.core.checks import checked, naming, require_examples, require_number
@@ -29,8 +29,12 @@ from saccade.core.members import (
     Carry,
     Members,
     initial_model,
+    is_inexact,
     purpose_key,
+    still_going,
+    trainable,
     training_set,
+    where,
 )
 from saccade.core.optimiser import AbstractOptimiser, AbstractStepper, GradientFlow
 from saccade.core.program import Program, compiler_options, tracing
@@ -219,9 +223,7 @@ class Engine:
             return
         drawn = dataclasses.replace(self, members=dataclasses.replace(self.members, start=None))
         one = jax.tree.map(lambda leaf: leaf[0], drawn._padded)
-        arrays = jax.tree.leaves(
-            eqx.filter(eqx.filter_eval_shape(drawn._initial, one), _is_inexact)
-        )
+        arrays = jax.tree.leaves(eqx.filter(eqx.filter_eval_shape(drawn._initial, one), is_inexact))
         wanted = [leaf.shape for leaf in arrays]
         got = [leaf.shape[1:] for leaf in self.members.start]
         if wanted != got:
@@ -236,7 +238,7 @@ class Engine:
             model = self._initial(member)
             name = type(model).__name__
             with naming(f"model {name}", "be split by `trainable`", model):
-                learned, still = eqx.partition(model, _trainable(model))
+                learned, still = eqx.partition(model, trainable(model))
             still = eqx.filter(still, eqx.is_array)
             shuffled = isinstance(self.batches, Minibatch)
             order = jnp.arange(self.task.train_size) if shuffled else None
@@ -343,9 +345,9 @@ class Engine:
         )
         if self._curvature is not None:
             updates = jax.tree.map(lambda update: carry.unit * update, updates)
-        alive, diverged = _alive(carry, jnp.isfinite(loss), step)
-        learned = _chosen(alive, eqx.apply_updates(carry.learned, updates), carry.learned)
-        state = _chosen(alive, state, carry.optimiser_state)
+        alive, diverged = still_going(carry, jnp.isfinite(loss), step)
+        learned = where(alive, eqx.apply_updates(carry.learned, updates), carry.learned)
+        state = where(alive, state, carry.optimiser_state)
         return Carry(learned, carry.still, state, order, diverged, carry.unit)
 
     def _flow(
@@ -384,8 +386,8 @@ class Engine:
         end = jax.tree.map(lambda leaf: leaf[-1], solution.ys)
         loss = self.objective(self._whole(end, carry.still), train)
         finished = jnp.isfinite(loss) & (solution.result == diffrax.RESULTS.successful)
-        alive, diverged = _alive(carry, finished, first + steps)
-        learned = _chosen(alive, end, carry.learned)
+        alive, diverged = still_going(carry, finished, first + steps)
+        learned = where(alive, end, carry.learned)
         return dataclasses.replace(carry, learned=learned, diverged=diverged)
 
     def _advance_one(
@@ -483,28 +485,3 @@ class Engine:
     def snapshot(self, carry: Carry) -> dict[str, Array]:
         """Every probe of the two ends, for every member; loss and divergence are among them."""
         return self.programs["snapshot"](carry, self.placed, *self.data)
-
-
-def _trainable(model: Any) -> PyTree:
-    if not hasattr(model, "trainable"):
-        raise ConfigError(
-            f"model: got a {type(model).__name__} without `trainable`, allowed: an AbstractModel; "
-            "subclass it, or add a method that gives a tree of booleans over the leaves"
-        )
-    return model.trainable()
-
-
-def _is_inexact(leaf: Any) -> bool:
-    """Whether a leaf stands for an array of real numbers; shapes count, too."""
-    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)
-
-
-def _alive(carry: Carry, finite: Any, step: Any) -> tuple[Bool[Array, ""], Int[Array, ""]]:
-    """Whether a member goes on, and the step at which it diverged."""
-    going = carry.diverged == NOT_DIVERGED
-    alive = going & finite
-    return alive, jnp.where(alive | ~going, carry.diverged, jnp.asarray(step).astype(jnp.int32))
-
-
-def _chosen(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:
-    return jax.tree.map(partial(jnp.where, condition), yes, no)

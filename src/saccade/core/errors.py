@@ -1,5 +1,11 @@
 """The errors that saccade raises on purpose: each is one sentence and has an exit code."""
 
+import os
+import traceback
+from pathlib import Path
+
+_PACKAGE, _STANDARD = Path(__file__).parents[1], Path(os.__file__).parent
+
 
 class SaccadeError(Exception):
     """Something that the user can understand and fix; the command line prints it as one line."""
@@ -21,3 +27,38 @@ class InterruptedTrainingError(SaccadeError):
     """Training stopped on request, with its state written."""
 
     exit_code = 130
+
+
+def place_of(error: BaseException) -> tuple[Path, int] | None:
+    """File and line of the user's code where an error arose: the deepest frame outside of saccade,
+    the standard library and installed packages.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return Path(error.filename), error.lineno or 0
+    frames = list(traceback.walk_tb(error.__traceback__))
+    places = [(Path(frame.f_code.co_filename), line) for frame, line in reversed(frames)]
+    return next((place for place in places if _is_the_users(place[0])), None)
+
+
+def _is_the_users(file: Path) -> bool:
+    installed = {"site-packages", "dist-packages"} & set(file.parts)
+    ours = _PACKAGE in file.parents or _STANDARD in file.parents
+    return not installed and not ours and not file.name.startswith("<")
+
+
+def described(error: BaseException) -> str:
+    """An error in one line: kind and first line of the message; saccade's own need no kind."""
+    if isinstance(error, SaccadeError):
+        return str(error)
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    line = next(iter(text.strip().splitlines()), "")
+    line = f"{line[:147]}..." if len(line) > 150 else line
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def located(error: BaseException) -> str:
+    """The place in the user's code as an addition to a sentence, such as ` (my_model.py, line 3)`;
+    empty if there is none.
+    """
+    place = place_of(error)
+    return f" ({place[0].name}, line {place[1]})" if place else ""

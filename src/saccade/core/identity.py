@@ -11,15 +11,17 @@ import hashlib
 import importlib.metadata
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from functools import partial
-from types import CodeType, FunctionType, MethodType
+from pathlib import PurePath
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from saccade.core.config import describe
+from saccade.core.errors import ConfigError
 from saccade.core.program import compiler_options
 from saccade.version import __version__
 
@@ -39,12 +41,22 @@ def versions() -> dict[str, str]:
     return {"saccade": __version__} | {name: importlib.metadata.version(name) for name in names}
 
 
+def _plugins() -> dict[str, str]:
+    """Versions of what JAX runs on accelerators."""
+    found = importlib.metadata.distributions()
+    versions = {one.metadata["Name"]: one.version for one in found if one.metadata["Name"]}
+    kinds = re.compile("jax-|nvidia-cu(dnn|blas)|libtpu")
+    return {name: version for name, version in versions.items() if kinds.match(name)}
+
+
 def content(tree: Any) -> str:
     """Hash of all arrays of a tree, with their places, shapes and types."""
     digest = hashlib.sha256()
     leaves, structure = jax.tree.flatten(tree)
     digest.update(str(structure).encode() if not leaves else b"")
     for path, leaf in jax.tree.leaves_with_path(tree):
+        if jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
         array = np.asarray(leaf)
         digest.update(f"{jax.tree_util.keystr(path)} {array.shape} {array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -55,7 +67,7 @@ def surroundings(device: str, precision: str) -> dict[str, Any]:
     """What shapes the numbers of every program that runs here."""
     return {
         "format": _FORMAT,
-        "versions": versions(),
+        "versions": versions() | _plugins(),
         "device": device,
         "precision": precision,
         "options": compiler_options(once=False),
@@ -71,9 +83,9 @@ def address(parts: Mapping[str, Any]) -> str:
 def training_digest(
     engine: "Engine", steps: int, recorded: np.ndarray, around: Mapping[str, Any]
 ) -> str | None:
-    """The content address of a training; None if it has none, because a program calls Python."""
+    """The content address of a training; None if a program calls code outside."""
     programs = engine.programs
-    if any(program.calls_python for program in programs.values()):
+    if not all(program.is_whole for program in programs.values()):
         return None
     names = {
         which: sorted(name for probe in probes for name in probe.variables)
@@ -96,40 +108,72 @@ def call_identity(function: Any, arguments: Any) -> dict[str, Any]:
     """What a call of a function that is not traced is known by: its own code and what it holds (not
     the code of the functions that it calls), and its arguments by their content.
     """
-    return {"function": describe(_plain(function)), "arguments": describe(_plain(arguments))}
+    return {"function": _known(function), "arguments": _known(arguments)}
 
 
-def _plain(value: Any, above: tuple[Any, ...] = ()) -> Any:
-    """A value for `describe`, with functions by their code, closure and defaults."""
+def _known(value: Any, above: tuple[Any, ...] = ()) -> Any:
+    """A value as JSON that is the same in every process, and differs if the value differs."""
     import xarray as xr
 
     if any(value is one for one in above):
         return "itself"  # a function that calls itself holds itself
-    inner = partial(_plain, above=(*above, value))
-    if isinstance(value, xr.Dataset | xr.DataArray):
-        return inner(value.to_dict(data="array"))
-    if isinstance(value, list | tuple):
-        return [inner(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): inner(item) for key, item in value.items()}
-    if isinstance(value, MethodType):
-        return [inner(value.__func__), inner(value.__self__)]
-    if isinstance(value, partial):
-        return [inner(value.func), inner(value.args), inner(value.keywords)]
-    if isinstance(value, FunctionType):
-        held = [cell.cell_contents for cell in value.__closure__ or ()]
-        held = inner([held, value.__defaults__, value.__kwdefaults__])
-        return [f"{value.__module__}.{value.__qualname__}", _code(value.__code__), held]
-    if isinstance(value, type) or not hasattr(value, "__dict__"):
-        return value
-    if not dataclasses.is_dataclass(value) and not callable(value):
-        return value
-    own = inner(type(value).__call__) if callable(value) else None
-    return [f"{type(value).__module__}.{type(value).__qualname__}", own, inner(vars(value))]
+    inner = partial(_known, above=(*above, value))
+    name = _qualified(value if hasattr(value, "__qualname__") else type(value))
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes() | complex() | np.generic() | PurePath():
+            return [name, repr(value)]
+        case np.ndarray() if value.dtype == object:
+            return [name, inner(value.tolist())]
+        case np.ndarray() | jax.Array():
+            return [name, content(value)]
+        case xr.Dataset() | xr.DataArray():
+            return [name, inner(value.to_dict(data="array"))]
+        case list() | tuple():
+            return [inner(item) for item in value]
+        case set() | frozenset():
+            return [name, *sorted(json.dumps(inner(item)) for item in value)]
+        case Mapping():
+            return {str(key): inner(item) for key, item in value.items()}
+        case MethodType():
+            return [inner(value.__func__), _held(value.__self__, inner)]
+        case partial():
+            return [inner(value.func), inner(value.args), inner(value.keywords)]
+        case FunctionType():
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            held = inner([cells, value.__defaults__, value.__kwdefaults__])
+            return [name, _code(value.__code__, inner), held]
+        case type() | ModuleType() | BuiltinFunctionType() | np.ufunc():
+            return getattr(value, "__name__", name) if isinstance(value, ModuleType) else name
+    if dataclasses.is_dataclass(value) or (callable(value) and hasattr(value, "__dict__")):
+        return _held(value, inner)
+    raise ConfigError(
+        f"cached: got a {type(value).__name__}, allowed: numbers, texts, paths, arrays, datasets, "
+        "configs, functions, and lists, tuples, sets and dicts of them"
+    )
 
 
-def _code(code: Any) -> Any:
+def _held(owner: Any, inner: Callable[[Any], Any]) -> Any:
+    """An object by its class, the code that calls it, and its fields."""
+    if isinstance(owner, type):
+        return inner(owner)
+    names = vars(owner)
+    if dataclasses.is_dataclass(owner):
+        names = [field.name for field in dataclasses.fields(owner)]
+    call = type(owner).__call__ if callable(owner) else None
+    called = inner(call) if isinstance(call, FunctionType) else None
+    return [_qualified(type(owner)), called, {name: inner(getattr(owner, name)) for name in names}]
+
+
+def _qualified(thing: Any) -> str:
+    return f"{getattr(thing, '__module__', '')}.{thing.__qualname__}"
+
+
+def _code(code: CodeType, inner: Callable[[Any], Any]) -> Any:
     """The byte code of a function and of the functions within it."""
-    if not isinstance(code, CodeType):
-        return repr(code)
-    return [code.co_code.hex(), list(code.co_names), [_code(one) for one in code.co_consts]]
+    constants = [
+        _code(one, inner) if isinstance(one, CodeType) else repr(one) if one is ... else inner(one)
+        for one in code.co_consts
+    ]
+    return [code.co_code.hex(), list(code.co_names), constants]

@@ -79,7 +79,8 @@ class Plan:
     cached: bool
     """Whether the result is in the cache."""
     seconds: float | None
-    """Estimate from a few timed steps; None for a result from the cache."""
+    """Estimate from a few timed steps without probes; None for a result from the cache, and for a
+    training that does not fit the device."""
 
 
 @dataclasses.dataclass
@@ -153,6 +154,7 @@ class Lab:
         if start is not None and not isinstance(start, Training):
             raise ConfigError(f"start: got {start!r}, allowed: a Training, or None")
         require_batches(batches, task)
+        steps = int(steps)
         recorded = record.at.steps(steps)
         chosen = chosen_seeds(seeds)
         task, model, optimiser = _swept_parts(task, model, optimiser, sweep or {})
@@ -201,7 +203,7 @@ class Lab:
             if program is not None:
                 call: Callable[[], Any] = lambda: program(*arguments)  # noqa: E731
                 identity = None
-                if not program.calls_python:
+                if program.is_whole:
                     identity = {"program": program.digest, "arguments": content(arguments)}
             else:
                 call = lambda: function(*arguments)  # noqa: E731
@@ -239,7 +241,10 @@ class Lab:
                 inner = shape.shape[2:] if which == "probes" else shape.shape[1:]
                 full = (lengths[which], engine.count, *inner)
                 filler = np.nan if np.issubdtype(shape.dtype, np.floating) else -1
-                arrays[f"{which}:{variable}"] = np.full(full, filler, shape.dtype)
+                # A view: what may not fit is reported, not allocated.
+                arrays[f"{which}:{variable}"] = np.broadcast_to(
+                    np.asarray(filler, shape.dtype), full
+                )
         carry = engine.shapes
         kept = jax.tree.leaves((carry.learned, carry.still))
         zeros = {f"carry:{at}": np.zeros(one.shape, one.dtype) for at, one in enumerate(kept)}
@@ -292,8 +297,8 @@ def _swept_parts(
 def _traced(function: Callable[..., Any], arguments: Sequence[Any], title: str) -> Program:
     try:
         return Program(jax.jit(function), *arguments)
-    except (TypeError, jax.errors.JAXTypeError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), "")
         raise ConfigError(
             f"cached {title}: JAX cannot trace it ({type(error).__name__}: {reason}); give it "
             "arrays and let it return arrays, or state a version"
@@ -304,6 +309,8 @@ def _as_arrays(result: Any, title: str) -> tuple[dict[str, Any], dict[str, np.nd
     """A result as a header and named arrays: a dataset, or a tree of tuples, dicts and arrays."""
     import xarray as xr
 
+    if isinstance(result, xr.DataArray):
+        raise ConfigError(f"cached {title}: gave a DataArray, allowed: a Dataset; use to_dataset()")
     if isinstance(result, xr.Dataset):
         payload = bytes(result.to_netcdf(None, engine="h5netcdf"))  # pyright: ignore[reportArgumentType]
         return {"tree": "dataset"}, {"0": np.frombuffer(payload, np.uint8)}
@@ -343,10 +350,13 @@ def _from_arrays(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
     return filled(header["tree"])
 
 
-def _estimate(engine: Engine, steps: int) -> float:
+def _estimate(engine: Engine, steps: int) -> float | None:
     """Seconds that a training would take, from a few steps. The run reuses what is compiled."""
     begun = time.monotonic()
-    carry = jax.block_until_ready(engine.steps(engine.start(), 0, 0))
+    try:
+        carry = jax.block_until_ready(engine.steps(engine.start(), 0, 0))
+    except jax.errors.JaxRuntimeError:  # it does not fit the device
+        return None
     compiled, done, count = time.monotonic(), 0, 1
     while done < steps and time.monotonic() - compiled < 0.3:
         count = min(2 * count, steps - done)

@@ -1,10 +1,14 @@
 """Members of an ensemble: their seeds, keys and starts, and the state that they carry."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Float, Int, PyTree
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from saccade.core.errors import ConfigError
 
 PURPOSES = ("init", "data", "order", "evaluation", "label")
 """Each has its own key, so that changing one never moves another."""
@@ -58,3 +62,28 @@ class Carry(eqx.Module):
     """What this member's steps are multiplied by: 1, or 1 / curvature at its start (see
     `AbstractStepper.curvature`).
     """
+
+
+def trainable(model: Any) -> PyTree:
+    if not hasattr(model, "trainable"):
+        raise ConfigError(
+            f"model: got a {type(model).__name__} without `trainable`, allowed: an AbstractModel; "
+            "subclass it, or add a method that gives a tree of booleans over the leaves"
+        )
+    return model.trainable()
+
+
+def is_inexact(leaf: Any) -> bool:
+    """Whether a leaf stands for an array of real numbers; shapes count, too."""
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
+def still_going(carry: Carry, finite: Any, step: Any) -> tuple[Bool[Array, ""], Int[Array, ""]]:
+    """Whether a member goes on, and the step at which it diverged."""
+    going = carry.diverged == NOT_DIVERGED
+    alive = going & finite
+    return alive, jnp.where(alive | ~going, carry.diverged, jnp.asarray(step).astype(jnp.int32))
+
+
+def where(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:
+    return jax.tree.map(partial(jnp.where, condition), yes, no)

@@ -17,7 +17,12 @@ import jax
 
 _tracing = jax.make_user_context(0)
 _number = itertools.count(1)
-_CALLBACK = re.compile(r"custom_call @\w*(?:python|callback)\w*")
+_CALL = re.compile(r'custom_call @"?([\w.$]+)')
+_KNOWN = re.compile(
+    "Sharding|SPMD|annotate_device_placement|ApproxTopK|tpu_custom_call|(xla|mhlo|stablehlo|chlo)\\."
+    r"|lapack_|(cu|hip)(blas|solver|sparse|dnn|_threefry)|__(gpu|cublas|cudnn|op)\$"
+)
+"""Names of calls that XLA itself knows, with everything that shapes them in the text."""
 
 
 @contextlib.contextmanager
@@ -45,25 +50,16 @@ class Program:
     def __init__(self, jitted: Any, *arguments: Any):
         with tracing():
             self._lowered = jitted.lower(*arguments)
+        text = self._lowered.as_text()
+        self.digest = hashlib.sha256(text.encode()).hexdigest()
+        """Hash of what the program computes."""
+        self.is_whole = all(map(_KNOWN.match, _CALL.findall(text)))
+        """Whether the text says all: the program calls nothing outside, such as Python."""
 
     @property
     def shapes(self) -> Any:
         """Shapes and dtypes of the result."""
         return self._lowered.out_info
-
-    @cached_property
-    def _text(self) -> str:
-        return self._lowered.as_text()
-
-    @cached_property
-    def digest(self) -> str:
-        """Hash of what the program computes."""
-        return hashlib.sha256(self._text.encode()).hexdigest()
-
-    @property
-    def calls_python(self) -> bool:
-        """Whether the program calls back into Python: then its text does not say what it does."""
-        return _CALLBACK.search(self._text) is not None
 
     @cached_property
     def _compiled(self) -> Any:

@@ -23,7 +23,7 @@ from saccade.core.storage import locked, read_state, write_state
 if TYPE_CHECKING:
     from saccade.core.lab import Lab
 
-NOT_KEPT = "not kept: the program calls Python, so its identity is not known"
+NOT_KEPT = "not kept: the program calls code outside (Python?), so its identity is not known"
 
 
 @dataclasses.dataclass

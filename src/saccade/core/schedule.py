@@ -60,7 +60,7 @@ class AtSteps(AbstractSchedule):
             self,
             "at",
             "whole numbers from 0",
-            lambda at: all(isinstance(step, int) and step >= 0 for step in at),
+            lambda at: all(isinstance(step, int | np.integer) and step >= 0 for step in at),
         )
 
     def chosen(self, total: int) -> np.ndarray:

@@ -9,6 +9,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 import xarray as xr
@@ -48,8 +49,10 @@ class AbstractStatistic(ABC):
         if not isinstance(self.seeds, int) or self.seeds < 1:
             raise ConfigError(f"seeds: got {self.seeds!r}, allowed: a whole number, at least 1")
 
-    note = ""
+    note: ClassVar[str] = ""
     """What the bound's text says of the statistic."""
+    per_seed: ClassVar[bool] = True
+    """Whether a measure gives one sample with one number per seed, or several samples."""
 
     @abstractmethod
     def find(
@@ -118,7 +121,7 @@ class Rate(_PerSeed):
 class EverySeed(_PerSeed):
     """Each seed must keep the bound; one that diverged does not."""
 
-    note = ", every seed"
+    note: ClassVar[str] = ", every seed"
 
     def judge(self, bound, numbers, lost, low, high):
         broken = int(np.sum(~bound.keeps(numbers)))
@@ -138,6 +141,7 @@ class EverySeed(_PerSeed):
 class _OfAllSeeds(AbstractStatistic):
     """One number of all seeds together, with an interval."""
 
+    per_seed: ClassVar[bool] = False
     by_value: bool = False
     """Compare the number itself, and report its interval only."""
 

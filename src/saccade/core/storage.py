@@ -91,7 +91,8 @@ def read_state(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         for name, kind in header.pop("types", {}).items():
             arrays[name] = arrays[name].view(np.dtype(kind))[..., 0]
     except Exception as error:
-        raise FileError(f"{path}: sealed, but not a training state ({error})") from error
+        why = f"sealed, but not a training state or result ({error}); delete it and run again"
+        raise FileError(f"{path}: {why}") from error
     return header, arrays
 
 

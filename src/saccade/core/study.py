@@ -81,9 +81,10 @@ class Study(Generic[ConfigT]):
 
     def swept(self, config: ConfigT, sweeps: Mapping[str, Sequence[float]]) -> ConfigT:
         """The config with some of its floats swept, by dotted path or by its last part alone."""
-        for name, values in sweeps.items():
-            path = path_of(name, sweepable(config))
-            config = with_sweep(config, path, values, path.rpartition(".")[2])
+        paths = [path_of(name, sweepable(config)) for name in sweeps]
+        last = [path.rpartition(".")[2] for path in paths]
+        for path, name, values in zip(paths, last, sweeps.values(), strict=True):
+            config = with_sweep(config, path, values, path if last.count(name) > 1 else name)
         return config
 
     def run(self, config: ConfigT, lab: Lab, preset: str = "custom") -> Record:
@@ -99,6 +100,7 @@ class Study(Generic[ConfigT]):
         record = Record(
             self.name, preset, plain, arms, versions(), lab.device, lab.precision, seconds
         )
+        _judged[record] = self, self._judge(record, config)
         return self.with_verdicts(record)
 
     def with_verdicts(self, record: Record) -> Record:
@@ -136,10 +138,10 @@ class Study(Generic[ConfigT]):
         """The verdicts on a record, from its numbers; the same record is judged once."""
         by, judgements = _judged.get(record, (None, []))
         if by is not self:
-            _judged[record] = self, (judgements := self._judge(record))
+            _judged[record] = self, (judgements := self._judge(record, self.config_of(record)))
         return judgements
 
-    def _judge(self, record: Record) -> list[Judgement]:
+    def _judge(self, record: Record, config: ConfigT) -> list[Judgement]:
         if self.precision == "float64" and record.precision != "float64":
             reason = (
                 "premise not met: the study checks digits that "
@@ -149,7 +151,6 @@ class Study(Generic[ConfigT]):
                 Judgement(claim.id, "undetermined", claim.expected, (), reason)
                 for claim in self.claims
             ]
-        config = self.config_of(record)
         return [claim.judge(record, config) for claim in self.claims]
 
 

@@ -99,6 +99,7 @@ class Swept:
             "(`require_single`)"
         )
 
+    __array_ufunc__ = None
     __float__ = __int__ = __index__ = __bool__ = __abs__ = _as_number
     __lt__ = __le__ = __gt__ = __ge__ = _as_number
 

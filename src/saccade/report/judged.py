@@ -1,6 +1,7 @@
 """Claims judged from their records, and maps of their verdicts over a sweep.
 
-The verdicts that a record stores are read only where its study is not installed.
+The verdicts that a record stores are read only where its study is not installed or does not
+fit it.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ TEXTS = ("statement", "source", "paper", "prediction", "tolerance")
 
 @dataclasses.dataclass(frozen=True)
 class StoredClaim:
-    """What a record says about a claim of a study that is not installed."""
+    """What a record says about a claim that its study cannot judge."""
 
     id: str
     statement: str
@@ -41,7 +42,7 @@ class StoredClaim:
 
 @dataclasses.dataclass(frozen=True)
 class StoredStudy:
-    """Stands for a study that is not installed: shows what one record stores about it."""
+    """Stands for a study that is not installed or does not fit: shows what one record stores."""
 
     name: str
     title: str
@@ -49,7 +50,7 @@ class StoredStudy:
     claims: tuple[StoredClaim, ...]
     judgements: tuple[Judgement, ...]
     note: str
-    """Which file, and why its study is not there."""
+    """Which file, and why its study does not judge it."""
     divergences: tuple[Divergence, ...] = ()
 
     @staticmethod
@@ -82,7 +83,7 @@ Entry = tuple[AnyStudy, Record]
 
 
 def note_of(study: AnyStudy) -> str:
-    """Why verdicts are stored ones; empty for a known study."""
+    """Why verdicts are stored ones; empty for a study that judges its record."""
     return study.note if isinstance(study, StoredStudy) else ""
 
 

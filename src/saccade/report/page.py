@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import jinja2
 import vl_convert
 from markupsafe import Markup
 
+from saccade.core.errors import described, located
 from saccade.core.figure import Figure, Line
 from saccade.core.progress import duration
 from saccade.core.storage import write_atomically
@@ -34,12 +36,12 @@ def write_page(entries: Sequence[Entry], path: Path) -> None:
 def render_page(entries: Sequence[Entry]) -> str:
     """The page as text."""
     rows = judged_claims(entries)
-    figures = [list(study.drawn(record)) for study, record in entries]
+    figures, problems = zip(*map(_drawn, entries), strict=True) if entries else ((), ())
     points = _points(figure for some in figures for figure in some)
     anchors = _anchors(entries)
     ledger = [_ledger_row(row, anchors[row.entry]) for row in rows]
     sections = [
-        _section(entry, anchor)
+        _section(entry, anchor, problems[place])
         | {"claims": [shown for row, shown in zip(rows, ledger, strict=True) if row.entry == place]}
         | {"figures": [_figure(figure, points) for figure in figures[place]]}
         for place, (entry, anchor) in enumerate(zip(entries, anchors, strict=True))
@@ -47,6 +49,17 @@ def render_page(entries: Sequence[Entry]) -> str:
     javascript = Markup(_javascript()) if any(figures) else ""
     parts = {"ledger": ledger, "sections": sections, "symbols": SYMBOLS, "javascript": javascript}
     return _template().render(parts, count=counts(rows))
+
+
+def _drawn(entry: Entry) -> tuple[list[Figure], str]:
+    """The figures of a record; if its study cannot draw them, none and the reason."""
+    study, record = entry
+    try:
+        return study.drawn(record), ""
+    except Exception as error:
+        why = f"left out: {described(error)}{located(error)}"
+        print(f"saccade: {study.name}, {record.preset}: figures {why}", file=sys.stderr)
+        return [], why
 
 
 def _points(figures: Iterable[Figure]) -> int:
@@ -104,7 +117,7 @@ def _ledger_row(row: JudgedClaim, anchor: str) -> dict[str, Any]:
     )
 
 
-def _section(entry: Entry, anchor: str) -> dict[str, Any]:
+def _section(entry: Entry, anchor: str, problem: str) -> dict[str, Any]:
     study, record = entry
     swept = [f"{name} ({len(values)} values)" for name, values in record.sweeps.items()]
     theories = dict.fromkeys(arm.predicted_by for arm in record.arms.values() if arm.predicted_by)
@@ -117,6 +130,7 @@ def _section(entry: Entry, anchor: str) -> dict[str, Any]:
         "device": record.device,
         "precision": record.precision,
         "wall time": duration(record.seconds),
+        "figures": problem,
     }
     return {
         "anchor": anchor,

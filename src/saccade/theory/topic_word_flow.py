@@ -68,12 +68,12 @@ class Lemma2(AbstractTheory):
     ) -> xr.Dataset:
         """The prediction on the axes of a trajectory; a lab keeps the solution of the flow."""
         seeds, times = trajectory["seed"].values.astype(np.uint32), trajectory["time"].values
-        flows = jax.jit(jax.vmap(partial(self.flow, task, model), in_axes=(0, None)))
+        call = (self.flows, task, model, seeds, times)
         if lab is None:
-            curves = flows(seeds, times)
+            curves = self.flows(*call[1:])
         else:
             version = self.version(task, model)
-            curves = lab.cached(flows, seeds, times, version=version, name="flow of lemma 2")
+            curves = lab.cached(*call, version=version, name="flow of lemma 2")
         dims, data = ("seed", "step", "word"), {}
         for name, values in zip(("loss", "score", "norm"), curves, strict=True):
             text = f"{name} by the flow of lemma 2, from the initial state alone"
@@ -101,6 +101,12 @@ class Lemma2(AbstractTheory):
         head = eqx.filter(start.head, eqx.is_array)
         state = TopicWordState(start.scores_of(topic), start.embeddings_of(topic), head)
         return state, *self.vector_field(task, start, training_set(task, seed))
+
+    def flows(
+        self, task: TopicSentences, model: AttentionClassifierConfig, seeds: Any, times: Any
+    ) -> Curves:
+        """Loss, scores and norms of all members at some times."""
+        return jax.jit(jax.vmap(partial(self.flow, task, model), in_axes=(0, None)))(seeds, times)
 
     def flow(
         self, task: TopicSentences, model: AttentionClassifierConfig, seed: Array, times: Times
