@@ -2,6 +2,7 @@
 tests share.
 """
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -17,7 +18,9 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # saccade.
 install_import_hook("saccade", f"{core.shape_checks.__name__}.checked")
 
+from saccade.core import engine  # noqa: E402
 from saccade.core.lab import Lab  # noqa: E402
+from saccade.core.program import compiler_options  # noqa: E402
 
 # Two devices wherever the tests run, so that members are always split over devices; JAX starts now
 # and keeps them.
@@ -37,19 +40,41 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
 
 
-@pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    """A lab in a folder of its own; trainings and compiled programs are shared by the whole
-    session.
+def pytest_collection_finish() -> None:
+    """Tracing makes many objects: collect less often, and never what was imported."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_programs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compiled programs are shared by all labs of the session, in all processes that run tests or
+    are started by them.
     """
-    folder = tmp_path_factory.mktemp("lab")
-    # For every lab of the session, in all processes that run tests: each finds the programs that
-    # another one compiled.
     shared = tmp_path_factory.getbasetemp()
     shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
-    jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
-    return Lab(folder, progress=None)
+    settings = {"jax_compilation_cache_dir": str(shared / "compiled")}
+    settings |= {"jax_persistent_cache_min_compile_time_secs": 0.02}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """A lab in a folder of its own; trainings are shared by the whole session."""
+    return Lab(tmp_path_factory.mktemp("lab"), progress=None)
+
+
+@pytest.fixture(scope="module")
+def in_a_hurry() -> Iterator[None]:
+    """Compiled without optimisation: for trainings that take as long as their compilation."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "compiler_options", lambda once: compiler_options(once=True))
+        jax.config.update("jax_disable_most_optimizations", True)
+        yield
+        jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="session")

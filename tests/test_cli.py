@@ -10,10 +10,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
@@ -25,6 +23,7 @@ from saccade.options import RunOptions, parsed
 from saccade.registry import find_study, study_names
 from saccade.studies import sen_convolution
 
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
 TINY = [
     *("--seeds=2", "--dictionary-size=12", "--sentence_size=4", "--train_size=16", "--test-size=6"),
     *("--dimension=3", "--key-dimension=2", "--steps=4"),
@@ -40,21 +39,13 @@ def called(*arguments: str) -> int:
         return int(stop.code or 0)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def in_a_hurry() -> Iterator[None]:
-    """Compiled without optimisation: these trainings are short."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
 @pytest.fixture(scope="module")
-def tiny_run(output: Path) -> dict:
+def tiny_run(output: Path, in_a_hurry: None) -> dict:
     """What `saccade run --json` printed, for a run into `output`."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):

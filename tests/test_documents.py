@@ -16,6 +16,7 @@ from saccade.core.lab import Lab
 from saccade.names import public_names
 from saccade.registry import find_study, study_names
 
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
 ROOT = Path(__file__).parent.parent
 GUIDE = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
 """README is named, so that its absence is a failure."""
@@ -58,9 +59,8 @@ class FirstTrainingError(Exception):
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch, lab) -> Path:
+def workplace(tmp_path, monkeypatch) -> Path:
     """A folder with the skeletons and two committed records, in which trainings are short."""
-    del lab  # all labs share its compiled programs
     for path in ROOT.glob("docs/skeletons/*.py"):
         shutil.copy(path, tmp_path)
     for folder, study in (("results", "sen"), ("runs", "sen_convolution")):

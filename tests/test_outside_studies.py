@@ -8,16 +8,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import pytest
 
 from saccade import registry
 from saccade.cli import main
 from saccade.core.record import Record
 from saccade.registry import study_names
+
+pytestmark = pytest.mark.usefixtures("in_a_hurry")
 
 
 def called(*arguments: str) -> int:
@@ -26,14 +26,6 @@ def called(*arguments: str) -> int:
         return main(list(arguments))
     except SystemExit as stop:
         return int(stop.code or 0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def in_a_hurry() -> Iterator[None]:
-    """Compiled without optimisation: these trainings are short."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 OWN = """
@@ -98,7 +90,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def own_record(own: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def own_record(own: Path, tmp_path_factory: pytest.TempPathFactory, in_a_hurry: None) -> Path:
     output = tmp_path_factory.mktemp("runs")
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         assert main(["run", str(own), "--output", str(output)]) == 0

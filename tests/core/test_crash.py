@@ -3,7 +3,6 @@ same bits.
 """
 
 import dataclasses
-import os
 import random
 import signal
 import subprocess
@@ -29,13 +28,10 @@ def unbroken(lab: Lab) -> tuple[str, str]:
     return training.digest, long_training.numbers(training)
 
 
-def started(folder: Path, compiled: Path) -> subprocess.Popen[str]:
+def started(folder: Path) -> subprocess.Popen[str]:
     """The long training in a process of its own, with the programs that were compiled before."""
     command = [sys.executable, str(Path(long_training.__file__)), str(folder)]
-    known = {"JAX_COMPILATION_CACHE_DIR": str(compiled)}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | known
-    )
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
@@ -61,7 +57,7 @@ def test_killed_training_ends_with_the_bits_of_an_unbroken_one(
     moments = random.Random(20210)
     reached = [0]
     for _ in range(KILLS):
-        process = started(tmp_path, lab.folder / "compiled")
+        process = started(tmp_path)
         try:
             # Kill only after this sitting has written a state: the file is another one than before.
             before = file.stat().st_ino if file.exists() else None
@@ -92,7 +88,7 @@ def test_interrupted_training_says_how_to_go_on_and_does(
 ):
     digest, numbers = unbroken
     file = tmp_path / f"{digest[:24]}.training"
-    process = started(tmp_path, lab.folder / "compiled")
+    process = started(tmp_path)
     try:
         wait_until(file.exists, process)
         process.send_signal(signal.SIGINT)
@@ -118,7 +114,7 @@ def test_two_processes_on_one_folder_end_with_the_same_bits(
     lab: Lab, unbroken: tuple[str, str], tmp_path: Path
 ):
     digest, numbers = unbroken
-    processes = [started(tmp_path, lab.folder / "compiled") for _ in range(2)]
+    processes = [started(tmp_path) for _ in range(2)]
     try:
         told = [process.communicate(timeout=120) for process in processes]
     finally:

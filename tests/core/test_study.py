@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,7 +150,7 @@ def test_sweeps_of_one_last_name_keep_their_paths():
         model: Part = Part()
 
     study = Study("both", "", "", {"quick": Both()}, lambda config, lab: {}, ())
-    swept = study.swept(Both(), {"task.scale": [1.0, 2.0], "model.scale": [1.0, 2.0]})
+    swept: Any = study.swept(Both(), {"task.scale": [1.0, 2.0], "model.scale": [1.0, 2.0]})
     assert [swept.task.scale.name, swept.model.scale.name] == ["task.scale", "model.scale"]
     with pytest.raises(ConfigError, match=r"stands for task\.scale, model\.scale"):
         study.swept(Both(), {"scale": [1.0, 2.0]})

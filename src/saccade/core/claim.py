@@ -113,7 +113,7 @@ class Judgement:
         def findings(rows: Sequence[Mapping[str, Any]]) -> tuple[Finding, ...]:
             numbers = ("value", "low", "high")
             return tuple(
-                Finding(**row | {name: _number(row[name]) for name in numbers}) for row in rows
+                Finding(**{**row, **{name: _number(row[name]) for name in numbers}}) for row in rows
             )
 
         cells = tuple((dict(at), verdict, findings(rows)) for at, verdict, rows in plain["cells"])
@@ -204,7 +204,9 @@ class Claim:
             where = {dim: float(record.sweeps[dim][at]) for dim, at in chosen.items()}
             cells.append((where, _together(findings), findings))
         counts = {word: sum(cell[1] == word for cell in cells) for word in get_args(Verdict)}
-        verdict = next((word for word, n in counts.items() if n == len(cells)), "undetermined")
+        verdict: Verdict = next(
+            (word for word, n in counts.items() if n == len(cells)), "undetermined"
+        )
         reason = ", ".join(f"{word} in {count}" for word, count in counts.items())
         reason = f"{reason} of {len(cells)} cells"
         return Judgement(self.id, verdict, self.expected, cells[0][2], reason, tuple(cells))

@@ -121,7 +121,7 @@ def _value(hint: Any, plain: Any, name: str) -> Any:
         if dataclasses.is_dataclass(found):
             return typed(found, plain)
     if hint in (int, float, bool, str, Path) and isinstance(plain, bool | int | float | str):
-        return hint(plain)
+        return hint(plain)  # pyright: ignore[reportArgumentType]
     if origin is Callable or hint is Callable:
         return None if plain is None else _FUNCTION
     raise ConfigError(f"{name}: cannot be read back from a record, got {plain!r} for {hint}")

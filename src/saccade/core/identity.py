@@ -19,6 +19,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from saccade.core.errors import ConfigError
@@ -55,7 +56,7 @@ def content(tree: Any) -> str:
     leaves, structure = jax.tree.flatten(tree)
     digest.update(str(structure).encode() if not leaves else b"")
     for path, leaf in jax.tree.leaves_with_path(tree):
-        if jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key):
+        if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
         array = np.asarray(leaf)
         digest.update(f"{jax.tree_util.keystr(path)} {array.shape} {array.dtype}".encode())
@@ -140,6 +141,8 @@ def _known(value: Any, above: tuple[Any, ...] = ()) -> Any:
             return [inner(value.__func__), _held(value.__self__, inner)]
         case partial():
             return [inner(value.func), inner(value.args), inner(value.keywords)]
+        case FunctionType(__wrapped__=wrapped):
+            return [name, _code(value.__code__, inner), inner(wrapped)]
         case FunctionType():
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
             held = inner([cells, value.__defaults__, value.__kwdefaults__])

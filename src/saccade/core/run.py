@@ -72,9 +72,9 @@ class Run:
     ) -> tuple[dict[str, np.ndarray], float]:
         engine = self.engine
         measured = Measured(engine, saved)
-        carry, step = engine.start() if not header else None, int(header.get("step", 0))
-        if header:
-            carry = engine.put(fitted(engine.shapes, saved, self.file))
+        fresh = not header
+        carry = engine.start() if fresh else engine.put(fitted(engine.shapes, saved, self.file))
+        step = int(header.get("step", 0))
         begun = last_state = time.monotonic()
         writing = 0.0
         before = float(header.get("seconds", 0.0))
