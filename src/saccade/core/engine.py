@@ -100,23 +100,28 @@ class Engine:
         """The padded members, on the devices."""
         return self.put(self._padded)
 
-    def _over_members(
+    def _over_members(self, function: Callable[..., Any], mapped: int) -> Any:
+        """A function of one member, that runs once, for all members."""
+        return self._split(jax.vmap(function), mapped, once=True)
+
+    def _split(
         self,
         function: Callable[..., Any],
         mapped: int,
         shared: int = 0,
+        out: Any = PartitionSpec("member"),
         donate: tuple[int, ...] = (),
         once: bool = False,
-    ):
-        """A one-member function for all members: `mapped` arguments are split, `shared` ones are
-        the same for all. A function that runs `once` compiles quickly rather than to run quickly.
+    ) -> Any:
+        """A function of the members of one device for all devices: `mapped` arguments are split,
+        `shared` ones are the same for all. A function that runs `once` compiles quickly rather
+        than to run quickly.
         """
-        spread, same = PartitionSpec("member"), PartitionSpec()
         split = jax.shard_map(
-            jax.vmap(function, in_axes=(0,) * mapped + (None,) * shared),
+            function,
             mesh=self._mesh,
-            in_specs=(spread,) * mapped + (same,) * shared,
-            out_specs=spread,
+            in_specs=(PartitionSpec("member"),) * mapped + (PartitionSpec(),) * shared,
+            out_specs=out,
             check_vma=False,
         )
         options = compiler_options(once) if self.devices[0].platform == "cpu" else None
@@ -126,9 +131,10 @@ class Engine:
         """Place arrays with a leading member dim on the devices."""
         return jax.tree.map(lambda leaf: jax.device_put(leaf, self._spread), tree)
 
-    def fetch(self, tree: PyTree) -> PyTree:
+    def fetch(self, tree: PyTree, axis: int = 0) -> PyTree:
         """Bring arrays to the host, without the padding members."""
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[: self.count], tree)
+        kept = (slice(None),) * axis + (slice(self.count),)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[kept], tree)
 
     def _filled(self, member: Members) -> tuple[Any, Any, Any]:
         """Task, model config and optimiser of one member: sweeps replaced by that member's values.
@@ -147,11 +153,12 @@ class Engine:
             programs["unit"] = self._unit
         at = jnp.asarray(0)
         pieces = (at, jnp.zeros(PIECES, at.dtype), jnp.zeros(PIECES, at.dtype), at)
-        advance = self._over_members(self._advance_one, 4, 4, donate=(0,))
+        out = (PartitionSpec("member"), PartitionSpec(None, "member"))
+        advance = self._split(self._advance, 4, 4, out, donate=(0,))
         programs["advance"] = Program(advance, carry, self.placed, *data, *pieces)
         if self.record.ends:
             snapshot = partial(self._measured, probes=self.record.ends)
-            jitted = self._over_members(snapshot, 4, once=True)
+            jitted = self._over_members(snapshot, 4)
             programs["snapshot"] = Program(jitted, carry, self.placed, *data)
         return programs
 
@@ -174,7 +181,7 @@ class Engine:
             require_examples(task, test, task.test_size)
             return self._relabelled(member, train), self._relabelled(member, test)
 
-        return Program(self._over_members(draw, 1, once=True), self.placed)
+        return Program(self._over_members(draw, 1), self.placed)
 
     @cached_property
     def prepares(self) -> bool:
@@ -247,7 +254,7 @@ class Engine:
             diverged = jnp.asarray(NOT_DIVERGED, jnp.int32)
             return Carry(learned, still, state, order, diverged, jnp.ones(()))
 
-        return Program(self._over_members(start, 1, once=True), self.placed)
+        return Program(self._over_members(start, 1), self.placed)
 
     @property
     def _curvature(self) -> Any:
@@ -262,7 +269,7 @@ class Engine:
             require_number("curvature", curvature)
             return 1 / curvature
 
-        jitted = self._over_members(unit, 2, once=True)
+        jitted = self._over_members(unit, 2)
         return Program(jitted, self.shapes, self.data_shapes[0])
 
     def start(self) -> Carry:
@@ -390,10 +397,10 @@ class Engine:
         learned = where(alive, end, carry.learned)
         return dataclasses.replace(carry, learned=learned, diverged=diverged)
 
-    def _advance_one(
+    def _advance(
         self,
         carry: Carry,
-        member: Members,
+        members: Members,
         train: Any,
         test: Any,
         first: Array,
@@ -401,8 +408,12 @@ class Engine:
         recorded: Array,
         pieces: Array,
     ) -> tuple[Carry, dict[str, Array]]:
-        def measure(moving: Carry) -> dict[str, Array]:
-            return self._measured(moving, member, train, test, probes=self.record.probes)
+        """Move all members of one device. Members are mapped within the loops, so that JAX traces
+        a step and the probes once.
+        """
+        step_all = jax.vmap(self._step, in_axes=(0, 0, 0, None))
+        flow_all = jax.vmap(self._flow, in_axes=(0, 0, 0, None, None))
+        measure = jax.jit(jax.vmap(partial(self._measured, probes=self.record.probes)))
 
         def piece(
             index: Array, state: tuple[Carry, Array, Array, Any]
@@ -412,23 +423,24 @@ class Engine:
             if isinstance(self.optimiser, GradientFlow):
                 moving = jax.lax.cond(
                     count > 0,
-                    lambda: self._flow(moving, member, train, step, count),
+                    lambda: flow_all(moving, members, train, step, count),
                     lambda: moving,
                 )
             else:
-                move = lambda at, going: self._step(going, member, train, at)  # noqa: E731
+                move = lambda at, going: step_all(going, members, train, at)  # noqa: E731
                 moving = jax.lax.fori_loop(step, step + count, move, moving)
-            # Counts and flags are the same for all members, so this stays a real branch under vmap.
             rows = jax.lax.cond(
                 recorded[index],
                 lambda: jax.tree.map(
-                    lambda row, value: row.at[slot].set(value), rows, measure(moving)
+                    lambda row, value: row.at[slot].set(value),
+                    rows,
+                    measure(moving, members, train, test),
                 ),
                 lambda: rows,
             )
             return moving, step + count, slot + recorded[index], rows
 
-        shapes = jax.eval_shape(measure, carry)
+        shapes = jax.eval_shape(measure, carry, members, train, test)
         rows = jax.tree.map(
             lambda shape: jnp.zeros((counts.shape[0], *shape.shape), shape.dtype), shapes
         )
@@ -442,8 +454,8 @@ class Engine:
         """Move every member piece by piece, and measure the probes after each recorded piece.
 
         One dispatch for up to `PIECES` pieces; lengths are arguments of the compiled program, so
-        other lengths do not recompile it. The measurements come with dims member, slot (the first
-        slots are filled, in order), then the probe's own.
+        other lengths do not recompile it. The measurements come with dims slot (the first slots are
+        filled, in order), member, then the probe's own.
         """
         pieces = len(counts)
         if not 0 < pieces <= PIECES or len(recorded) != pieces:

@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -42,8 +42,9 @@ def versions() -> dict[str, str]:
     return {"saccade": __version__} | {name: importlib.metadata.version(name) for name in names}
 
 
+@cache
 def _plugins() -> dict[str, str]:
-    """Versions of what JAX runs on accelerators."""
+    """Versions of what JAX runs on accelerators; it loads them once per process."""
     found = importlib.metadata.distributions()
     versions = {one.metadata["Name"]: one.version for one in found if one.metadata["Name"]}
     kinds = re.compile("jax-|nvidia-cu(dnn|blas)|libtpu")

@@ -206,9 +206,8 @@ class Measured:
 
     def add_rows(self, which: str, rows: dict[str, Any], filled: int) -> None:
         """Add the filled slots of one dispatch."""
-        for name, value in self._engine.fetch(rows).items():
-            slots = (value[:, slot] for slot in range(filled))
-            self._rows.setdefault(f"{which}:{name}", []).extend(slots)
+        for name, value in self._engine.fetch(rows, axis=1).items():
+            self._rows.setdefault(f"{which}:{name}", []).extend(value[:filled].copy())
 
     def latest(self) -> tuple[float, int]:
         """Mean loss of the members that are still going, and how many are not."""
