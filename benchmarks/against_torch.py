@@ -100,7 +100,7 @@ def compare(
     )
     carry = engine.start()
     start = engine.fetch(carry.learned)
-    train = engine.fetch(engine.data[0])
+    train = engine.fetch(engine.data.train)
     loops = [
         PlainLoop(
             Batch(

@@ -33,7 +33,7 @@ PAPER = {"hidden": 256, "batch_size": 128, "length": 40}
 
 def engine(seeds: int, hidden: int, batch_size: int, length: int) -> Engine:
     return Engine(
-        Copying(length, float(length)),
+        Copying(length, length),
         SequenceToSequenceConfig(hidden),
         Adam(1e-3),
         members_of(range(seeds)),

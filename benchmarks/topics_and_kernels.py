@@ -101,7 +101,7 @@ def transformer(turns: int, seeds: int = 5, batch_size: int = 40, rate: float = 
         loss=guess_entropy,
     )
     carry = engine.start()
-    start, documents = engine.fetch(carry.learned), engine.fetch(engine.data[0])
+    start, documents = engine.fetch(carry.learned), engine.fetch(engine.data.train)
     loops = []
     for seed in range(seeds):
         own_documents, own_start = jax.tree.map(
@@ -188,7 +188,7 @@ def phase_diagram(
     start, still, data = (
         engine.fetch(carry.learned),
         engine.fetch(carry.still),
-        engine.fetch(engine.data[0]),
+        engine.fetch(engine.data.train),
     )
     sample = np.linspace(0, len(seed) - 1, 12).astype(int)
     loops = [

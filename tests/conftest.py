@@ -18,7 +18,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # saccade.
 install_import_hook("saccade", f"{core.shape_checks.__name__}.checked")
 
-from saccade.core import engine  # noqa: E402
+from saccade.core import ensemble  # noqa: E402
 from saccade.core.lab import Lab  # noqa: E402
 from saccade.core.program import compiler_options  # noqa: E402
 
@@ -71,7 +71,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 def in_a_hurry() -> Iterator[None]:
     """Compiled without optimisation: for trainings that take as long as their compilation."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "compiler_options", lambda once: compiler_options(once=True))
+        patch.setattr(ensemble, "compiler_options", lambda once: compiler_options(once=True))
         jax.config.update("jax_disable_most_optimizations", True)
         yield
         jax.config.update("jax_disable_most_optimizations", False)

@@ -1,8 +1,8 @@
 """saccade: a laboratory for how attention learns.
 
-Every public class of the core, tasks, models, probes and theories is a name of this package: what a
-user constructs or subclasses. Names are found in the source files and imported on use, so that
-`import saccade` is quick. `python -m saccade.names` writes them for type checkers (`__init__.pyi`).
+What a user constructs, subclasses or calls of core, tasks, models, probes and theories is a name of
+this package. Names are found in the source files (`saccade.names`) and imported on use, so that
+`import saccade` is quick.
 """
 
 from typing import Any

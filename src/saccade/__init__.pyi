@@ -1,5 +1,6 @@
 # Written by `python -m saccade.names`.
 from saccade.core.batches import AbstractBatches as AbstractBatches
+from saccade.core.batches import Buckets as Buckets
 from saccade.core.batches import Fresh as Fresh
 from saccade.core.batches import FullBatch as FullBatch
 from saccade.core.batches import Minibatch as Minibatch
@@ -14,8 +15,6 @@ from saccade.core.claim import Check as Check
 from saccade.core.claim import Claim as Claim
 from saccade.core.claim import Judgement as Judgement
 from saccade.core.claim import PremiseNotMetError as PremiseNotMetError
-from saccade.core.dataset import Frame as Frame
-from saccade.core.engine import Engine as Engine
 from saccade.core.errors import ConfigError as ConfigError
 from saccade.core.errors import FileError as FileError
 from saccade.core.errors import InterruptedTrainingError as InterruptedTrainingError
@@ -25,44 +24,60 @@ from saccade.core.figure import HeatMap as HeatMap
 from saccade.core.figure import Histogram as Histogram
 from saccade.core.figure import Line as Line
 from saccade.core.figure import Panel as Panel
+from saccade.core.figure import curve as curve
+from saccade.core.figure import level as level
+from saccade.core.figure import over_seeds as over_seeds
 from saccade.core.interfaces import AbstractBatch as AbstractBatch
+from saccade.core.interfaces import AbstractCorpus as AbstractCorpus
 from saccade.core.interfaces import AbstractModel as AbstractModel
 from saccade.core.interfaces import AbstractModelConfig as AbstractModelConfig
 from saccade.core.interfaces import AbstractProbe as AbstractProbe
 from saccade.core.interfaces import AbstractTask as AbstractTask
 from saccade.core.interfaces import AbstractTheory as AbstractTheory
+from saccade.core.interfaces import AttentionLayer as AttentionLayer
 from saccade.core.interfaces import Batch as Batch
+from saccade.core.interfaces import BuiltModel as BuiltModel
+from saccade.core.interfaces import HasAttentionLayers as HasAttentionLayers
 from saccade.core.interfaces import HasLabels as HasLabels
 from saccade.core.interfaces import HasTopicItems as HasTopicItems
 from saccade.core.interfaces import HasVocabulary as HasVocabulary
 from saccade.core.interfaces import Moment as Moment
 from saccade.core.interfaces import Output as Output
 from saccade.core.interfaces import SentencePairs as SentencePairs
+from saccade.core.interfaces import Splits as Splits
 from saccade.core.interfaces import Variable as Variable
+from saccade.core.interfaces import cross_entropy as cross_entropy
 from saccade.core.lab import Lab as Lab
-from saccade.core.lab import Plan as Plan
-from saccade.core.lab import Training as Training
-from saccade.core.members import Carry as Carry
-from saccade.core.members import Members as Members
+from saccade.core.members import initial_model as initial_model
+from saccade.core.members import purpose_key as purpose_key
+from saccade.core.members import training_set as training_set
 from saccade.core.optimiser import AbstractOptimiser as AbstractOptimiser
+from saccade.core.optimiser import AbstractRatedStepper as AbstractRatedStepper
 from saccade.core.optimiser import AbstractStepper as AbstractStepper
 from saccade.core.optimiser import Adam as Adam
 from saccade.core.optimiser import GradientDescent as GradientDescent
 from saccade.core.optimiser import GradientFlow as GradientFlow
-from saccade.core.program import Program as Program
+from saccade.core.optimiser import OptaxOptimiser as OptaxOptimiser
+from saccade.core.optimiser import PartRate as PartRate
+from saccade.core.paths import part as part
+from saccade.core.plan import Plan as Plan
 from saccade.core.progress import Progress as Progress
 from saccade.core.progress import ProgressLine as ProgressLine
+from saccade.core.rates import AbstractRateSchedule as AbstractRateSchedule
+from saccade.core.rates import Cosine as Cosine
+from saccade.core.rates import OneCycle as OneCycle
+from saccade.core.rates import Warmup as Warmup
 from saccade.core.record import Arm as Arm
 from saccade.core.record import MissingArmError as MissingArmError
 from saccade.core.record import Record as Record
-from saccade.core.run import Measured as Measured
-from saccade.core.run import Run as Run
 from saccade.core.schedule import AbstractSchedule as AbstractSchedule
 from saccade.core.schedule import AtSteps as AtSteps
 from saccade.core.schedule import DenseThenEven as DenseThenEven
 from saccade.core.schedule import Every as Every
 from saccade.core.schedule import Logarithmic as Logarithmic
 from saccade.core.schedule import Recording as Recording
+from saccade.core.start import Seeds as Seeds
+from saccade.core.start import seed_of as seed_of
 from saccade.core.statistics import AbstractStatistic as AbstractStatistic
 from saccade.core.statistics import EverySeed as EverySeed
 from saccade.core.statistics import Finding as Finding
@@ -71,18 +86,54 @@ from saccade.core.statistics import Mean as Mean
 from saccade.core.statistics import Pooled as Pooled
 from saccade.core.statistics import Rate as Rate
 from saccade.core.statistics import RateDifference as RateDifference
+from saccade.core.statistics import log_slope as log_slope
+from saccade.core.statistics import rank_correlation as rank_correlation
+from saccade.core.stopping import EarlyStopping as EarlyStopping
 from saccade.core.study import Divergence as Divergence
 from saccade.core.study import Study as Study
+from saccade.core.study import divergences as divergences
 from saccade.core.sweep import Swept as Swept
+from saccade.core.sweep import over_sweeps as over_sweeps
+from saccade.core.sweep import require as require
+from saccade.core.sweep import require_choices as require_choices
+from saccade.core.sweep import require_count as require_count
+from saccade.core.sweep import require_finite as require_finite
+from saccade.core.sweep import require_positive as require_positive
+from saccade.core.sweep import require_single as require_single
+from saccade.core.sweep import swept_in as swept_in
+from saccade.core.sweep import with_sweep as with_sweep
+from saccade.core.training import Training as Training
+from saccade.core.trajectory import at_place as at_place
+from saccade.core.trajectory import at_start as at_start
+from saccade.core.trajectory import fall as fall
+from saccade.core.trajectory import first_step as first_step
+from saccade.core.trajectory import half_rise as half_rise
+from saccade.core.trajectory import only as only
 from saccade.models.attention_classifier import AttentionClassifier as AttentionClassifier
-from saccade.models.attention_classifier import AttentionClassifierConfig as AttentionClassifierConfig
+from saccade.models.attention_classifier import (
+    AttentionClassifierConfig as AttentionClassifierConfig,
+)
 from saccade.models.attention_regression import AttentionRegression as AttentionRegression
-from saccade.models.attention_regression import AttentionRegressionConfig as AttentionRegressionConfig
+from saccade.models.attention_regression import (
+    AttentionRegressionConfig as AttentionRegressionConfig,
+)
 from saccade.models.bag_attention import Bags as Bags
 from saccade.models.bag_attention import SparseSum as SparseSum
-from saccade.models.convolutional_classifier import ConvolutionalClassifier as ConvolutionalClassifier
-from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig as ConvolutionalClassifierConfig
+from saccade.models.convolutional_classifier import (
+    ConvolutionalClassifier as ConvolutionalClassifier,
+)
+from saccade.models.convolutional_classifier import (
+    ConvolutionalClassifierConfig as ConvolutionalClassifierConfig,
+)
 from saccade.models.convolutional_classifier import PairConvolution as PairConvolution
+from saccade.models.encoder import Encoder as Encoder
+from saccade.models.encoder import EncoderConfig as EncoderConfig
+from saccade.models.encoder import EncoderLayer as EncoderLayer
+from saccade.models.encoder import FeedForward as FeedForward
+from saccade.models.encoder import HasWords as HasWords
+from saccade.models.encoder import LayerNorm as LayerNorm
+from saccade.models.encoder import MaskedHead as MaskedHead
+from saccade.models.encoder import SelfAttention as SelfAttention
 from saccade.models.heads import AbstractHead as AbstractHead
 from saccade.models.heads import LinearHead as LinearHead
 from saccade.models.heads import TwoLayerHead as TwoLayerHead
@@ -93,11 +144,15 @@ from saccade.models.linear import Linear as Linear
 from saccade.models.one_layer_transformer import Blocks as Blocks
 from saccade.models.one_layer_transformer import Guesses as Guesses
 from saccade.models.one_layer_transformer import OneLayerTransformer as OneLayerTransformer
-from saccade.models.one_layer_transformer import OneLayerTransformerConfig as OneLayerTransformerConfig
+from saccade.models.one_layer_transformer import (
+    OneLayerTransformerConfig as OneLayerTransformerConfig,
+)
 from saccade.models.one_layer_transformer import TiedScores as TiedScores
 from saccade.models.recurrence import Recurrence as Recurrence
 from saccade.models.recurrent_classifier import RecurrentClassifier as RecurrentClassifier
-from saccade.models.recurrent_classifier import RecurrentClassifierConfig as RecurrentClassifierConfig
+from saccade.models.recurrent_classifier import (
+    RecurrentClassifierConfig as RecurrentClassifierConfig,
+)
 from saccade.models.sequence_to_sequence import Heads as Heads
 from saccade.models.sequence_to_sequence import SequenceToSequence as SequenceToSequence
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig as SequenceToSequenceConfig
@@ -105,6 +160,7 @@ from saccade.models.tied_attention import TiedAttention as TiedAttention
 from saccade.models.tied_attention import TiedAttentionConfig as TiedAttentionConfig
 from saccade.models.word_proxy import WordProxy as WordProxy
 from saccade.models.word_proxy import WordProxyConfig as WordProxyConfig
+from saccade.probes.attention import AttentionStatistics as AttentionStatistics
 from saccade.probes.co_occurrence import AbstractIdTable as AbstractIdTable
 from saccade.probes.co_occurrence import CountTable as CountTable
 from saccade.probes.co_occurrence import Lexicon as Lexicon
@@ -112,12 +168,15 @@ from saccade.probes.co_occurrence import LexiconRates as LexiconRates
 from saccade.probes.feature_matrix import FeatureMatrix as FeatureMatrix
 from saccade.probes.feature_matrix import ReachOfQueries as ReachOfQueries
 from saccade.probes.keywords import KeywordLogits as KeywordLogits
+from saccade.probes.model_probe import AbstractModelProbe as AbstractModelProbe
 from saccade.probes.motion import AbstractPartProbe as AbstractPartProbe
 from saccade.probes.motion import Displacements as Displacements
 from saccade.probes.motion import GradientNorms as GradientNorms
+from saccade.probes.motion import StableRanks as StableRanks
+from saccade.probes.performance import AbstractSplitProbe as AbstractSplitProbe
 from saccade.probes.performance import Accuracy as Accuracy
+from saccade.probes.performance import Losses as Losses
 from saccade.probes.topic_blocks import AbstractTransformerProbe as AbstractTransformerProbe
-from saccade.probes.topic_blocks import AbstractTransformerTable as AbstractTransformerTable
 from saccade.probes.topic_blocks import AttentionOdds as AttentionOdds
 from saccade.probes.topic_blocks import PairAttention as PairAttention
 from saccade.probes.topic_blocks import Similarities as Similarities
@@ -140,8 +199,10 @@ from saccade.probes.translation import LexicalKnowledge as LexicalKnowledge
 from saccade.probes.translation import PairWords as PairWords
 from saccade.probes.translation import PositionTables as PositionTables
 from saccade.probes.translation import TokenAccuracy as TokenAccuracy
+from saccade.tasks.arrays import Arrays as Arrays
 from saccade.tasks.copying import Copying as Copying
 from saccade.tasks.keyword_sentences import KeywordSentences as KeywordSentences
+from saccade.tasks.labelled_text import LabelledText as LabelledText
 from saccade.tasks.lexicon_sentences import LexiconSentences as LexiconSentences
 from saccade.tasks.long_documents import LongDocumentQueries as LongDocumentQueries
 from saccade.tasks.long_documents import LongDocuments as LongDocuments

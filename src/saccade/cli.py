@@ -37,9 +37,7 @@ STUDY is the path of a .py file that defines STUDY, or one of: {names}.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. The exit code is 0 for done, 1 for a failure or an unexpected verdict, 2 for
-    wrong options, 130 for interrupted.
-    """
+    """Exit codes: 0 done, 1 failure or unexpected verdict, 2 wrong options, 130 interrupted."""
     try:
         return prepared(sys.argv[1:] if arguments is None else arguments)()
     except SaccadeError as error:
@@ -120,7 +118,3 @@ def _complain(message: str, code: int) -> int:
 def _print(text: str, code: int = 0) -> int:
     print(text, end="")
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -181,8 +181,7 @@ def _run_quick_here(reference: str, files: Sequence[Path], quick: RunOptions) ->
     for file in files:
         find_study(file)  # the reference may be the name of one
     study = find_study(reference)
-    config = study.config("quick")
-    return _trained(quick, study, config, report, asked_to_stop=asked_to_stop)[1]
+    return _trained(quick, study, study.config("quick"), report, asked_to_stop=asked_to_stop)[1]
 
 
 def report_command(options: ReportOptions, paths: list[str]) -> int:
@@ -220,8 +219,8 @@ def compact_command(options: CompactOptions, paths: list[str]) -> int:
     before = {one.claim: one.verdict for one in study.judge(record)}
     changed = [claim for claim in before if before[claim] != smaller.verdicts[claim]["verdict"]]
     if changed:
-        why = f"rounding changes the verdict of {', '.join(changed)}"
-        raise FileError(f"{paths[0]}: {why}; not written")
+        of = ", ".join(changed)
+        raise FileError(f"{paths[0]}: rounding changes the verdict of {of}; not written")
     smaller.save(options.output)
     new, old = (path.stat().st_size / 1000 for path in (options.output, files[0]))
     print(f"{options.output}: {new:.0f} kB, was {old:.0f} kB")
@@ -241,9 +240,7 @@ def _files(paths: Sequence[str]) -> list[Path]:
 
 
 def _opened(files: Sequence[Path], studies: Sequence[Path], mention: bool = True) -> list[Entry]:
-    """Records with their studies; stored verdicts stand for a study that is not installed or
-    does not fit the record.
-    """
+    """Records with their studies; stored verdicts where the study is missing or does not fit."""
     for path in studies:
         find_study(path)
     entries: list[Entry] = []

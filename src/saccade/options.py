@@ -49,8 +49,7 @@ class RunOptions(_TrainingOptions):
     preset: str = "quick"
     """Settings to start from; the options below change single ones."""
     sweep: tuple[str, ...] = ()
-    """NAME=V1,V2,...: train the grid of these values of a setting that takes a NUMBER; may be given
-    several times."""
+    """NAME=V1,V2,...: train the grid of these values of a setting of type NUMBER; repeatable."""
     dry_run: bool = False
     """Train nothing; show members, steps, memory and estimated time of every training."""
 
@@ -66,8 +65,7 @@ class ReproduceOptions(_TrainingOptions):
     study: tuple[Path, ...] = ()
     """.py files of studies to run besides those that are installed."""
     jobs: int | None = None
-    """Studies at once, each in its own process; by default one per core, at most four, and one on
-    an accelerator."""
+    """Studies at once, in processes; by default one per core, at most four (accelerator: one)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,10 +120,9 @@ _STRICT: Any = {"add_help": False, "allow_abbrev": False, "exit_on_error": False
 def parsed(
     parts: Mapping[str, Any], arguments: Sequence[str], program: str, positional: str = ""
 ) -> tuple[list[Any], list[str]]:
-    """The parts, given as titles and defaults, with the options applied; and positional arguments.
-
-    Fields of nested dataclasses are options by their plain names. `positional` names what may
-    stand among the options; an option of several values is then repeated, with one value each.
+    """The parts, given as titles and defaults, with the options applied; and positional arguments,
+    named by `positional` (an option of several values is then repeated, with one value each).
+    Fields of nested dataclasses are options by their plain names.
     """
     usage = " ".join(filter(None, [program, positional, "[OPTIONS]"]))
     description = inspect.getdoc(type(next(iter(parts.values()))))
@@ -150,8 +147,8 @@ def parsed(
         got = re.sub("^ignored explicit argument", "got", error.message)
         got = "got nothing" if got.startswith("expected") else got
         raise ConfigError(f"{flag}: {got}, allowed: {known[flag]}") from None
+    every = ", ".join(known)
     for one in rest:
-        every = ", ".join(known)
         if one.startswith("-"):
             flag = one.partition("=")[0]
             close = difflib.get_close_matches(flag.strip("-"), [name[2:] for name in known], 1)
@@ -223,13 +220,10 @@ class _Field:
     """A field of a config that is an option; the path is dotted, from the config down."""
 
     path: str
+    name: str
     kind: _Kind
     default: Any
     help: str
-
-    @property
-    def name(self) -> str:
-        return self.path.rpartition(".")[2]
 
     def flag(self, unique: bool) -> str:
         name = (self.name if unique else self.path).replace("_", "-")
@@ -237,8 +231,8 @@ class _Field:
         return f"--no-{name}" if self.kind is _SWITCH and self.default else f"--{name}"
 
     def add(self, group: Any, flag: str, dest: str, one_by_one: bool) -> None:
-        shown = self.default
-        shown = " ".join(map(str, shown)) if isinstance(shown, tuple) else shown
+        value = self.default
+        shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
         text = self.help if shown in (None, "") else f"{self.help} (default: {shown})"
         how: dict[str, Any] = {"type": self.kind, "metavar": self.kind.word}
         if self.kind is _SWITCH:
@@ -253,12 +247,12 @@ class _Field:
 def _fields(config: Any, above: str = "") -> Iterator[_Field]:
     hints, texts = typing.get_type_hints(type(config)), _texts(type(config))
     for field in dataclasses.fields(config):
-        value, path = getattr(config, field.name), f"{above}{field.name}"
-        kind = _kind(hints[field.name])
+        name, kind = field.name, _kind(hints[field.name])
+        value, path = getattr(config, name), f"{above}{name}"
         if dataclasses.is_dataclass(value) and field.init:
             yield from _fields(value, f"{path}.")
         elif kind is not None and field.init:
-            yield _Field(path, kind, value, texts.get(field.name, ""))
+            yield _Field(path, name, kind, value, texts.get(name, ""))
 
 
 def _texts(kind: type) -> dict[str, str]:

@@ -132,9 +132,8 @@ def _executed(file: Path, source: bytes, path: Path) -> ModuleType:
 
 
 def _make_importable(file: Path) -> None:
-    """Put the folder of a file first on the module path. Modules of the same name beside other
-    studies are dropped, and so are those beside a file that is executed again.
-    """
+    """Put the folder of a file first on the module path."""
+    # Modules of the same name beside other studies, or beside a file executed again, are dropped.
     folder, again = file.parent, file in _executed_files
     beside = {entry.stem for entry in folder.iterdir() if entry.suffix in (".py", "")}
     folders = {one.parent for one in _executed_files if again or one.parent != folder}

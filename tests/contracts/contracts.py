@@ -26,16 +26,20 @@ from saccade.core.bound import AbstractBound
 from saccade.core.checks import ALWAYS, OUTER_DIMS
 from saccade.core.claim import Claim
 from saccade.core.config import describe, typed
+from saccade.core.errors import ConfigError
 from saccade.core.interfaces import (
     END,
     FIRST_WORD,
+    SPLITS,
     START,
     AbstractBatch,
+    AbstractCorpus,
     AbstractModel,
     AbstractModelConfig,
     AbstractProbe,
     AbstractTask,
     AbstractTheory,
+    AttentionLayer,
     Moment,
     SentencePairs,
 )
@@ -107,11 +111,13 @@ def check_config(config: Any) -> None:
         assert text.strip().endswith((".", ".)")), f"{kind.__name__}.{field} has no help: {text!r}"
         check_language(text)
         nested = getattr(config, field)
-        if dataclasses.is_dataclass(nested) and not isinstance(nested, type | Swept):
+        if dataclasses.is_dataclass(nested) and not isinstance(
+            nested, type | Swept | AbstractBatch
+        ):
             check_config(nested)
     plain = json.loads(json.dumps(describe(config)))
     assert plain["class"] == f"{kind.__module__}.{kind.__qualname__}"
-    assert sweepable(config) == list(_floats(kind))
+    assert [path for path in sweepable(config) if _is_float(config, path)] == list(_floats(kind))
 
 
 def check_sweeps(config: Any) -> None:
@@ -120,6 +126,10 @@ def check_sweeps(config: Any) -> None:
         value = functools.reduce(getattr, path.split("."), config)
         swept = with_sweep(config, path, [value])
         assert isinstance(functools.reduce(getattr, path.split("."), swept), Swept)
+
+
+def _is_float(config: Any, path: str) -> bool:
+    return isinstance(functools.reduce(getattr, path.split("."), config), float)
 
 
 def _floats(kind: type, prefix: str = "") -> Iterator[str]:
@@ -149,7 +159,9 @@ def check_functions(config: Any) -> None:
 
 
 def check_task(kind: type[AbstractTask]) -> None:
-    """A frozen config that draws independent examples from a key, or exact expectations."""
+    """A frozen config that draws independent examples from a key, or exact expectations; or one of
+    a corpus.
+    """
     module = sys.modules[kind.__module__]
     check_module(module)
     drawn_example = re.search(r"^ {4}\[", module.__doc__ or "", re.MULTILINE)
@@ -157,6 +169,9 @@ def check_task(kind: type[AbstractTask]) -> None:
     task = kind.example()
     assert type(task) is kind
     check_config(task)
+    if isinstance(task, AbstractCorpus):
+        _check_corpus(task)
+        return
     check_sweeps(task)
     batch = _check_draws(task)
     _check_examples(batch)
@@ -180,10 +195,48 @@ def _check_draws(task: Any) -> Any:
     else:  # exact expectations: the same rows whatever the key and the size
         assert _sizes(few) == {task.train_size} == {task.test_size}
         assert _same(batch, other)
+    _check_leaves(batch)
+    return batch
+
+
+def _check_corpus(task: AbstractCorpus) -> None:
+    """Examples that exist already: always the same, and alike in all splits."""
+    splits, again = task.splits, type(task).example().splits
+    assert "train" in splits, "no examples to train on"
+    assert set(splits) <= set(SPLITS)
+    assert splits.keys() == again.keys()
+    for split in SPLITS:
+        assert getattr(task, f"{split}_size") == (splits[split].size if split in splits else 0)
+    train = splits["train"]
+    for split, batch in splits.items():
+        assert isinstance(batch, AbstractBatch)
+        assert _same(batch, again[split]), "the examples are not always the same"
+        assert _sizes(batch) == {batch.size}, "the examples do not come first"
+        assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(batch)), "not NumPy"
+        assert jax.tree.structure(batch) == jax.tree.structure(train), "splits are not alike"
+        assert _rows(batch) == _rows(train), "splits are not alike"
+        _check_leaves(batch)
+        _check_examples(batch)
+        if hasattr(batch, "words"):
+            _check_words(task, batch)
+        if getattr(batch, "mask", None) is not None:
+            assert np.all(np.any(batch.mask, axis=1)), "an example has no word"  # pyright: ignore[reportAttributeAccessIssue]
+    for path in sweepable(task):  # members share the corpus
+        with pytest.raises(ConfigError, match=r"cannot be swept|used as one number"):
+            _ = with_sweep(task, path, [functools.reduce(getattr, path.split("."), task)]).splits
+    with pytest.raises(ConfigError, match="a corpus has no new examples"):
+        task.sample(jax.random.key(0), 3)
+
+
+def _rows(batch: Any) -> list[tuple[Any, Any]]:
+    """Shape and type of one example."""
+    return [(leaf.shape[1:], leaf.dtype) for leaf in jax.tree.leaves(batch)]
+
+
+def _check_leaves(batch: Any) -> None:
     leaves = jax.tree.leaves(batch)
     assert {str(leaf.dtype) for leaf in leaves} <= {"int32", "float32", "bool"}
     assert all(np.all(np.isfinite(leaf)) for leaf in leaves)
-    return batch
 
 
 def _check_examples(batch: Any) -> None:
@@ -294,12 +347,15 @@ def check_model(kind: type[AbstractModelConfig]) -> None:
         members = config.prepare(task, jax.tree.map(lambda leaf: leaf[None], batch))
         prepared = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), members)
         _check_output(task, batch, _called(model, prepared))
-    _check_padding(model, batch)
+    if output.attention is None:
+        _check_layers(model, batch)
+    else:
+        _check_padding(model, batch)
     _check_learning(model, batch)
 
 
 def _check_output(task: Any, batch: Any, output: Any) -> None:
-    assert {len(output.logits), len(output.attention)} == _sizes(batch)
+    assert {len(output.logits)} == _sizes(batch)
     names = (name for name in ("labels", "target", "targets") if hasattr(batch, name))
     if name := next(names, ""):
         targets = getattr(batch, name)
@@ -310,6 +366,9 @@ def _check_output(task: Any, batch: Any, output: Any) -> None:
             assert output.logits.shape == targets.shape
     assert np.all(np.isfinite(output.logits))
     assert np.ptp(output.logits) > 0, "the logits are constant"
+    if output.attention is None:  # given by layer
+        return
+    assert {len(output.attention)} == _sizes(batch)
     assert np.all(output.attention >= 0)
     np.testing.assert_allclose(np.sum(output.attention, axis=-1), 1, rtol=1e-6)  # float32
 
@@ -329,6 +388,26 @@ def _check_padding(model: Any, batch: Any) -> None:
         items = np.asarray(mask)[:, -attention.shape[-1] :]
         assert not items.all()
         assert np.all(np.moveaxis(attention, -1, 1)[~items] == 0), "padding gets attention"
+
+
+def _check_layers(model: Any, batch: Any) -> None:
+    """Attention is given by layer, and the words at padding change nothing elsewhere."""
+    size, positions = batch.words.shape
+    mask = np.tile(np.arange(positions) < positions - 1, (size, 1))
+    mask = mask if batch.mask is None else mask & np.asarray(batch.mask)
+    other = jnp.where(mask, batch.words, jnp.where(batch.words == 0, 1, 0))
+    there = jnp.asarray(mask)
+    padded = [dataclasses.replace(batch, words=words, mask=there) for words in (batch.words, other)]
+    found = [np.asarray(_called(model, one).logits) for one in padded]
+    found = [one[mask] if one.shape[:2] == mask.shape else one for one in found]
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)  # float32
+    layers = _in_a_hurry(lambda model, batch: model.attention_layers(batch))(model, padded[0])
+    assert layers, "no attention"
+    for layer in layers:
+        assert isinstance(layer, AttentionLayer)
+        assert {len(layer.queries), len(layer.keys)} == {size}
+        assert layer.mask is not None, "padding may be attended to"
+        assert np.array_equal(layer.mask, mask)
 
 
 def _check_learning(model: Any, batch: Any) -> None:
@@ -359,8 +438,8 @@ def check_probe(kind: type[AbstractProbe]) -> None:
     probe, cases = kind.example()
     assert type(probe) is kind
     assert cases, "no model that the probe fits"
-    assert not set(kind.variables) & {*ALWAYS, *OUTER_DIMS}, "the record needs these names"
-    for variable in kind.variables.values():
+    assert not set(probe.variables) & {*ALWAYS, *OUTER_DIMS}, "the record needs these names"
+    for variable in probe.variables.values():
         assert len(variable.long_name) > 5
         assert variable.long_name == variable.long_name.strip()
         assert variable.units
@@ -397,18 +476,24 @@ def _check_measured(probe: AbstractProbe, config: Any, task: Any, twice: bool) -
         assert "NaN" in (type(probe).__doc__ or "") or not np.any(np.isnan(value)), name
 
 
+def _variables(kind: type[AbstractProbe]) -> Any:
+    """Of its example, if they depend on its fields."""
+    declared = kind.variables
+    return kind.example()[0].variables if isinstance(declared, property) else declared
+
+
 def check_names(kinds: Iterable[type[AbstractProbe]]) -> None:
     """Probes that share a name measure the same thing, and no model has two of them."""
     owners: dict[str, list[type[AbstractProbe]]] = {}
     for kind in kinds:
-        for name in kind.variables:
+        for name in _variables(kind):
             owners.setdefault(name, []).append(kind)
     for name, several in owners.items():
         models = [type(config) for kind in several for config, _ in kind.example()[1]]
         if len(several) > 1:
             assert len(set(models)) == len(models), f"one training could have two kinds of {name}"
-            assert len({kind.variables[name].dims for kind in several}) == 1
-            assert len({kind.variables[name].units for kind in several}) == 1
+            assert len({_variables(kind)[name].dims for kind in several}) == 1
+            assert len({_variables(kind)[name].units for kind in several}) == 1
 
 
 # -- theories --------------------------------------------------------------------------------------
@@ -423,7 +508,7 @@ def check_theory(kind: type[AbstractTheory], probes: Iterable[type[AbstractProbe
     place = r"(theorem|lemma|corollary|proposition|stage|main result|equation|section) [\dA-Z]"
     assert re.search(place, kind.source), f"{kind.source!r} names no place in the paper"
     assert kind.predicts
-    measured = {name for probe in probes for name in probe.variables} | set(ALWAYS)
+    measured = {name for probe in probes for name in _variables(probe)} | set(ALWAYS)
     assert set(kind.predicts) <= measured, f"no probe measures {set(kind.predicts) - measured}"
     check_language(kind.statement, kind.source)
 

@@ -58,6 +58,34 @@ class CoinTosses(AbstractTask):
         words = jnp.where(usual, labels[:, None], 1 - labels[:, None])
         return Batch(words.astype(jnp.int32), labels)
 ''',
+    "kept_task": '''
+"""Tosses of two coins that were written down.
+
+    [1, 1, 0]  label 1
+"""
+
+import dataclasses
+
+import numpy as np
+
+from saccade import AbstractCorpus, Batch
+
+
+@dataclasses.dataclass(frozen=True)
+class KeptTosses(AbstractCorpus):
+    """Always the same tosses."""
+
+    tosses: int = 3
+    """Tosses per example."""
+
+    vocabulary_size = labels = 2
+
+    @property
+    def splits(self):
+        labels = np.arange(4, dtype=np.int32) % 2
+        words = np.tile(labels[:, None], self.tosses)
+        return {"train": Batch(words, labels), "test": Batch(words[:3], labels[:3])}
+''',
     "mean_model": '''
 """A classifier that attends to every word equally and trains an embedding per word."""
 
@@ -218,6 +246,7 @@ STUDY = Study(
 }
 KINDS = {
     "coin_task": AbstractTask,
+    "kept_task": AbstractTask,
     "mean_model": AbstractModelConfig,
     "odds_probe": AbstractProbe,
     "bayes_theory": AbstractTheory,
@@ -229,6 +258,23 @@ BROKEN = {
         ("    [1, 1, 0, 1]  label 1\n", "", "draws no example"),
         ("_key, toss_key = jax.random.split(key)", "_key = toss_key = jax.random.key(0)", "same"),
         ("labels)\n", "labels[:1])\n", "the examples do not come first"),
+        ("vocabulary_size = labels = 2", "vocabulary_size, labels = 1, 2", "vocabulary_size"),
+    ],
+    "kept_task": [
+        ("frozen=True", "frozen=False", "DID NOT RAISE"),
+        ('"train":', '"training":', "no examples to train on"),
+        ("    vocab", '    bias: float = 0.5\n    """Of a coin."""\n    vocab', "DID NOT RAISE"),
+        (
+            "labels = np.arange(4, dtype=np.int32) % 2",
+            "KeptTosses.asked = getattr(KeptTosses, 'asked', 0) + 1; "
+            "labels = (np.arange(4, dtype=np.int32) + KeptTosses.asked) % 2",
+            "not always the same",
+        ),
+        ("words[:3], labels[:3]", "words[:3, :2], labels[:3]", "splits are not alike"),
+        ("words[:3], labels[:3]", "words[:3], labels[:3], words[:3] > -1", "splits are not alike"),
+        ("Batch(words, labels)", "Batch(words, labels[:3])", "the examples do not come first"),
+        ("(words, labels)", "(words, labels, words > 0)", "an example has no word"),
+        ("np.int32", "np.int64", "int64"),
         ("vocabulary_size = labels = 2", "vocabulary_size, labels = 1, 2", "vocabulary_size"),
     ],
     "mean_model": [

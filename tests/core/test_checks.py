@@ -17,7 +17,7 @@ from saccade.core.batches import AbstractBatches, Minibatch
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractProbe, AbstractTask, Batch, Moment, Variable
 from saccade.core.lab import Lab
-from saccade.core.optimiser import AbstractOptimiser, Adam, GradientDescent
+from saccade.core.optimiser import Adam, GradientDescent
 from saccade.core.program import Program
 from saccade.core.schedule import AtSteps, Every, Recording
 from saccade.core.sweep import Swept
@@ -113,8 +113,11 @@ def sweep(name: str) -> Any:
 
 
 SCHEDULES = "a schedule such as Every(10), Logarithmic(40) or AtSteps((0, 100))"
-MODELS = "a model config such as AttentionClassifierConfig()"
-OPTIMISERS = "an optimiser such as GradientDescent(0.1) or Adam(1e-3)"
+MODELS = (
+    "a model config such as AttentionClassifierConfig(), or a function of task and key that builds "
+    "an Equinox module"
+)
+OPTIMISERS = "an optimiser such as GradientDescent(0.1) or Adam(1e-3), or an Optax transformation"
 RECORDINGS = "a Recording such as Recording((Accuracy(),), Every(10))"
 BATCHES = "FullBatch(), Minibatch(64) or Fresh(64)"
 STEPS = "allowed: a whole number, at least 0"
@@ -127,9 +130,6 @@ KINDS: dict[str, Given] = {
     f"model: got a ndarray, allowed: {MODELS}": {"model": np.zeros((2, 2))},
     f"optimiser: got 0.1, allowed: {OPTIMISERS}": {"optimiser": 0.1},
     "optimiser: got the class Adam, allowed: an instance; write Adam(...)": {"optimiser": Adam},
-    f"optimiser: got AbstractOptimiser(rate=0.1), allowed: {OPTIMISERS}": {
-        "optimiser": AbstractOptimiser(0.1)
-    },
     f"record: got 5, allowed: {RECORDINGS}": {"record": 5},
     f"record: got Every(period=5), allowed: {RECORDINGS}": {"record": Every(5)},
     "probes: got the class TopicWords, allowed: an instance; write TopicWords()": (
@@ -265,9 +265,9 @@ SWEEPS: dict[str, Given] = {
     f"{SINGLE}  ": lambda: {"seeds": 1 if sweep("rate") > 0.1 else 2},
 }
 
-TRAINABLE = (
-    "without `trainable`, allowed: an AbstractModel; subclass it, or add a method that gives a "
-    "tree of booleans over the leaves"
+LOSS = (
+    "without a loss, allowed: a module with a method `loss(batch)`, or the argument `loss=` with a "
+    "function of model and batch"
 )
 BUILT = "model Built: cannot be built for Zeros"
 EVALUATED = "loss: cannot be evaluated for WeightConfig"
@@ -275,8 +275,10 @@ SHAPE = "got an array of shape (2,), allowed: one number per batch; take its mea
 SIZE = "it needs 'train_size', which Unsized does not have"
 
 PARTS: dict[str, Given] = {
-    f"model: got a Bare {TRAINABLE}": {"model": Built(by=lambda task: Bare(ONE))},
-    f"model: got a NoneType {TRAINABLE}": {"model": Built(by=lambda task: None)},
+    f"model: got a Bare {LOSS}": {"model": Built(by=lambda task: Bare(ONE))},
+    "model Built: built a NoneType, allowed: an Equinox module": {
+        "model": Built(by=lambda task: None)
+    },
     f"{BUILT}: ValueError: no such word": {"model": Built(by=broken)},
     f"{BUILT}: it needs 'labels', which Zeros does not have": {
         "model": Built(by=lambda task: Weight(jnp.zeros(task.labels)))

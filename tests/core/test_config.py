@@ -165,8 +165,8 @@ def test_path_is_found_by_its_last_part_if_that_is_unique():
     assert path_of("rate", [*paths, "inner.rate"]) == "rate"
     refusals = {
         "width": "sweep width: stands for inner.width, wider.width; give the whole path",
-        "speed": "sweep speed: no such float, allowed: rate, inner.width, inner.depth, wider.width",
-        "inner": "sweep inner: no such float, allowed: rate, inner.width, inner.depth, wider.width",
+        "speed": f"sweep speed: no such number, allowed: {', '.join(paths)}",
+        "inner": f"sweep inner: no such number, allowed: {', '.join(paths)}",
     }
     for name, sentence in refusals.items():
         with pytest.raises(ConfigError) as refusal:

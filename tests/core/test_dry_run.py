@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from word_table import Table, WordList, WordTableConfig
 
-import saccade.core.lab
+import saccade.core.plan
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam, GradientDescent
 from saccade.core.schedule import Every, Recording
@@ -65,7 +65,7 @@ def test_plan_says_members_steps_and_records_and_leaves_no_training(dry: Lab, tm
 def test_memory_grows_with_members_records_and_optimiser_states(
     dry: Lab, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(saccade.core.lab, "_estimate", lambda *_: 0.0)
+    monkeypatch.setattr(saccade.core.plan, "_estimate", lambda *_: 0.0)
     train(dry)
     train(dry, seeds=6)
     train(dry, record=Recording((Table(),), Every(1), ends=(Table(),)))
@@ -90,7 +90,7 @@ def test_finished_training_is_known_to_be_in_the_cache(dry: Lab):
 
 
 def test_training_may_start_from_a_dry_one(dry: Lab, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(saccade.core.lab, "_estimate", lambda *_: 0.0)
+    monkeypatch.setattr(saccade.core.plan, "_estimate", lambda *_: 0.0)
     second = train(dry, start=train(dry), sweep=None)
     assert second.trajectory["loss"].dims == ("rate", "seed", "step")
     assert [plan.members for plan in dry.plans] == [6, 6]

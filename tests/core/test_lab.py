@@ -28,7 +28,7 @@ from word_table import (
     visits,
 )
 
-import saccade.core.lab
+import saccade.core.job
 from saccade.core.batches import AbstractBatches, Fresh, Minibatch
 from saccade.core.errors import ConfigError, FileError, InterruptedTrainingError
 from saccade.core.identity import training_digest
@@ -212,7 +212,7 @@ def test_impossible_seeds_are_refused(lab: Lab, seeds):
 
 @pytest.mark.parametrize("path", ["rate", "optimiser", "optimiser.momentun", "device.rate"])
 def test_unknown_sweep_is_refused_with_what_is_allowed(lab: Lab, path: str):
-    with pytest.raises(ConfigError, match=r"no such float, allowed: .*(rate|optimiser)"):
+    with pytest.raises(ConfigError, match=r"no such number, allowed: .*(rate|optimiser)"):
         train(lab, sweep={path: (0.1, 0.2)})
 
 
@@ -529,7 +529,7 @@ def digest_of(monkeypatch: pytest.MonkeyPatch, lab: Lab, **changes) -> str:
         raise _DigestOnlyError
 
     with monkeypatch.context() as patch:
-        patch.setattr(saccade.core.lab, "training_digest", caught)
+        patch.setattr(saccade.core.job, "training_digest", caught)
         with pytest.raises(_DigestOnlyError):
             train(lab, **changes)
     return digests[0]

@@ -101,10 +101,9 @@ def test_swept_run_has_a_cell_for_every_value(tmp_path: Path):
 
 
 def test_unknown_sweep_is_refused_with_what_is_allowed():
-    for name in ("speed", "seeds"):
-        with pytest.raises(
-            ConfigError, match=f"sweep {name}: no such float, allowed: rate, unused"
-        ):
+    for name in ("speed", "name"):
+        allowed = f"sweep {name}: no such number, allowed: seeds, rate, unused"
+        with pytest.raises(ConfigError, match=allowed):
             STUDY.swept(STUDY.config("quick"), {name: (1, 2)})
 
 

@@ -125,9 +125,12 @@ def test_arithmetic_that_leaves_the_allowed_range_is_refused():
 # -- finding and placing ---------------------------------------------------------------------------
 
 
-def test_sweepable_lists_floats_at_any_depth():
-    assert sweepable(Outer()) == ["rate", "inner.width"]
-    assert sweepable(with_sweep(Outer(), "inner.width", (1, 2))) == ["rate", "inner.width"]
+NUMBERS = ["rate", "inner.width", "inner.count"]
+
+
+def test_sweepable_lists_numbers_at_any_depth():
+    assert sweepable(Outer()) == NUMBERS
+    assert sweepable(with_sweep(Outer(), "inner.width", (1, 2))) == NUMBERS
     assert sweepable(GradientFlow()) == ["rate", "relative_tolerance", "absolute_tolerance"]
 
 
@@ -145,22 +148,36 @@ def test_with_sweep_checks_every_value():
         with_sweep(Outer(), "rate", (0.5, 2))
 
 
-@pytest.mark.parametrize(
-    "path", ["speed", "name", "inner", "inner.count", "inner.widht", "rate.rate", ""]
-)
+@pytest.mark.parametrize("path", ["speed", "name", "inner", "inner.widht", "rate.rate", ""])
 def test_unknown_path_is_refused_with_what_is_allowed(path: str):
     with pytest.raises(ConfigError) as refusal:
         with_sweep(Outer(), path, (1, 2))
-    assert str(refusal.value) == f"sweep {path}: no such float, allowed: rate, inner.width"
+    assert str(refusal.value) == f"sweep {path}: no such number, allowed: {', '.join(NUMBERS)}"
 
 
-def test_config_without_floats_allows_none():
+def test_config_without_numbers_allows_none():
     @dataclasses.dataclass(frozen=True)
-    class Whole:
-        count: int = 3
+    class Flags:
+        fast: bool = True
+        name: str = "none"
 
-    with pytest.raises(ConfigError, match="allowed: none"):
-        with_sweep(Whole(), "count", (1, 2))
+    for path in ("fast", "name"):
+        with pytest.raises(ConfigError, match="allowed: none"):
+            with_sweep(Flags(), path, (0, 1))
+
+
+def test_a_count_gets_whole_numbers_and_a_float_floats():
+    def kinds(path: str, *values: float) -> list[type]:
+        swept: Any = with_sweep(Outer(), path, values)
+        return [type(value) for value in getattr(swept.inner, path.rpartition(".")[2]).values]
+
+    assert kinds("inner.count", 2.0, 4.0) == [int, int]
+    assert kinds("inner.width", 1, 2) == [float, float]
+    with pytest.raises(ConfigError, match=r"sweep inner.count: got 2, 2.5, allowed: whole numbers"):
+        with_sweep(Outer(), "inner.count", (2, 2.5))
+    inner = Inner(width=Swept.over("width", (1, 2)))  # pyright: ignore[reportArgumentType]
+    filled = map_swept(inner, lambda one: one.values)
+    assert [type(value) for value in filled.width] == [float, float]  # pyright: ignore[reportGeneralTypeIssues]
 
 
 def test_swept_in_finds_sweeps_at_any_depth_in_order():

@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from saccade.core.interfaces import (
     AbstractBatch,
+    AbstractCorpus,
     AbstractModel,
     AbstractModelConfig,
     AbstractProbe,
@@ -245,3 +247,49 @@ def nothing(model: WordTable, batch: Batch) -> Float[Array, ""]:
     """A loss that is 0: what moves is moved by a penalty."""
     del batch
     return 0 * jnp.sum(model.table)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sentences(AbstractCorpus):
+    """Sentence i has the words i: `lengths[i]` of them, and padding. Labels are 0 and 1 in turn."""
+
+    lengths: tuple[int, ...] = (1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4)
+    held: tuple[int, ...] = (1, 3, 4)
+    """Lengths of the sentences of the validation and of the test split."""
+
+    labels: ClassVar = 2
+
+    @property
+    def vocabulary_size(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def splits(self) -> dict[str, Batch]:
+        return {
+            "train": _padded(self.lengths),
+            "validation": _padded(self.held),
+            "test": _padded(self.held[::-1]),
+        }
+
+
+def _padded(lengths: tuple[int, ...]) -> Batch:
+    mask = np.arange(max(lengths)) < np.asarray(lengths)[:, None]
+    numbers = np.arange(len(lengths), dtype=np.int32)
+    return Batch(np.where(mask, numbers[:, None], 0), numbers % 2, mask)  # pyright: ignore[reportArgumentType]
+
+
+def masked_visits(model: WordTable, batch: Batch) -> Float[Array, ""]:
+    """Counts words, but no padding: a step at rate 1 adds the length of every example to its
+    row.
+    """
+    return -jnp.sum(jnp.where(jnp.asarray(batch.mask), model.table[batch.words, 0], 0.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitLoss(AbstractProbe):
+    """The loss on the validation split."""
+
+    variables: ClassVar = {"validation_loss": Variable((), "loss on the validation split")}
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        return {"validation_loss": moment.loss_on("validation")}

@@ -18,7 +18,7 @@ from saccade.models.attention_regression import (
 from saccade.models.kernels import KERNELS
 from saccade.tasks.random_sequences import RandomSequences, Sequences
 
-TASK = RandomSequences(train_size=2, positions=3, width=4, dimension=4.0, outputs=2)
+TASK = RandomSequences(train_size=2, positions=3, width=4, dimension=4, outputs=2)
 KEY = jax.random.key(6)
 each_kernel = pytest.mark.parametrize("kernel", KERNELS)
 
@@ -220,7 +220,7 @@ def test_a_teacher_differs_from_the_initial_model_in_its_queries_only():
 
 
 def test_the_initial_model_has_the_scales_of_the_config():
-    task = RandomSequences(width=40, dimension=25.0)
+    task = RandomSequences(width=40, dimension=25)
     config = AttentionRegressionConfig(
         heads=3,
         head_dimension=16,

@@ -354,7 +354,7 @@ def test_without_keys_and_queries_only_the_values_have_a_gradient():
 
 # -- long documents --------------------------------------------------------------------------------
 
-LONG = LongDocuments(4, 2, 2.0, Masking(0.5, 0.3, 0.2))
+LONG = LongDocuments(4, 2, 2, Masking(0.5, 0.3, 0.2))
 
 
 @pytest.mark.parametrize(

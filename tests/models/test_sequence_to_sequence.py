@@ -281,9 +281,9 @@ def starts() -> dict[str, list[Any]]:
     slowly. The sweep is made as the lab makes it: its numbers are traced.
     """
     plain = SequenceToSequenceConfig(hidden=16, heads=2)
-    based = dataclasses.replace(plain, base_start=3.0, shared_embeddings=False)
+    based = dataclasses.replace(plain, base_start=3, shared_embeddings=False)
     swept: Any = Swept.over("head", [3.0, 5.0])
-    over_heads = dataclasses.replace(plain, head_starts=(swept, 3.0))
+    over_heads = dataclasses.replace(plain, head_starts=(swept, 3))
     assert list(swept_in(over_heads)) == ["head"]
 
     @in_a_hurry
@@ -304,7 +304,7 @@ def starts() -> dict[str, list[Any]]:
     }
 
 
-WIDE = Copying(3, 30.0)
+WIDE = Copying(3, 30)
 
 
 def same(first: Any, second: Any) -> bool:
@@ -378,7 +378,7 @@ def slope_and_logits(model: SequenceToSequence, batch: SentencePairs) -> tuple[A
 
 
 def test_unused_words_have_no_chance_and_the_rest_is_as_if_they_were_not_there():
-    wide, narrow = Copying(2, 2.0, groups=2, largest=4), Copying(2, 2.0, groups=2)
+    wide, narrow = Copying(2, 2, groups=2, largest=4), Copying(2, 2, groups=2)
     used = np.flatnonzero(wide.used_ids)
     assert used.tolist() == [END, START, FIRST_WORD, FIRST_WORD + 1, FIRST_WORD + 4, FIRST_WORD + 5]
     source = np.asarray([[2, 3, END, END], [5, 4, END, END], [3, 2, END, END]])

@@ -14,7 +14,7 @@ from saccade.models.one_layer_transformer import Blocks, TiedScores
 from saccade.models.tied_attention import TiedAttention, TiedAttentionConfig
 from saccade.tasks.long_documents import LongDocumentQueries
 
-TASK = LongDocumentQueries(5.0, 3.0, 2.0)
+TASK = LongDocumentQueries(5, 3, 2)
 BLOCKS = Blocks(hidden=0.3, same=0.5, other=-0.2)
 
 

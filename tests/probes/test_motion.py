@@ -1,8 +1,8 @@
-"""Displacements and gradients of parts, against NumPy norms."""
+"""Displacements, gradients and stable ranks of parts, against NumPy norms."""
 
-from types import SimpleNamespace
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,9 +11,10 @@ import pytest
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Moment
 from saccade.models.attention_regression import AttentionRegression
+from saccade.models.encoder import EncoderConfig
 from saccade.models.kernels import Softmax
 from saccade.models.one_layer_transformer import TiedScores
-from saccade.probes.motion import Displacements, GradientNorms
+from saccade.probes.motion import Displacements, GradientNorms, StableRanks, stable_rank
 from saccade.tasks.random_sequences import Sequences
 
 RANDOM = np.random.default_rng(1)
@@ -76,15 +77,101 @@ def test_gradients_of_parts_that_learn_and_of_those_that_do_not():
     assert np.all(np.asarray(ours) > 0), "keys are frozen, but have a gradient"
 
 
+class Tied(eqx.Module):
+    """A model whose part is itself a tree."""
+
+    tied: TiedScores
+    name: str = "not an array"
+
+
 def test_a_part_may_be_a_tree():
-    tied = SimpleNamespace(tied=TiedScores(jnp.asarray(3.0), jnp.asarray(4.0)))
-    start = SimpleNamespace(tied=TiedScores(jnp.asarray(0.0), jnp.asarray(4.0)))
-    ours = Displacements(("tied",))(moment(tied, start))
-    assert (float(ours["part_norm"][0]), float(ours["displacement"][0])) == (5, 3)
+    now, start = (Tied(TiedScores(jnp.asarray(one), jnp.asarray(4.0))) for one in (3.0, 0.0))
+    ours = Displacements(("tied", "tied.same_word", "*.same_topic"))(moment(now, start))
+    assert np.asarray(ours["part_norm"]).tolist() == [5, 3, 4]
+    assert np.asarray(ours["displacement"]).tolist() == [3, 3, 0]
 
 
 def test_a_part_that_is_not_there_is_refused_by_name():
     with pytest.raises(
-        ConfigError, match=r"^parts: got biases, allowed: parts that AttentionRegression has"
+        ConfigError, match=r"^parts: got 'biases', allowed: paths of the model's arrays or parts"
     ):
         Displacements(("biases",))(moment(model(), model()))
+    for nothing in ((), "values"):
+        with pytest.raises(ConfigError, match=r"^parts: got .* allowed: at least one path; write"):
+            Displacements(nothing)  # pyright: ignore[reportArgumentType]
+
+
+# -- paths of any depth ----------------------------------------------------------------------------
+
+
+def encoder_moment() -> Moment:
+    config, task = EncoderConfig.example()
+
+    def build(key: Any) -> Any:
+        return eqx.filter(config.build(task, key), eqx.is_array)
+
+    keys = jax.random.split(jax.random.key(0))
+    now, start = (in_a_hurry(build)(key) for key in keys)
+    still = eqx.filter_eval_shape(config.build, task, keys[0])
+    now, start = (eqx.combine(one, still) for one in (now, start))
+    batch = in_a_hurry(lambda key: task.sample(key, 3))(keys[0])
+    return Moment(task, now, batch, batch, lambda model, batch: model.loss(batch), lambda: start)
+
+
+def frobenius(*arrays: Any) -> float:
+    return float(np.sqrt(sum(np.sum(np.asarray(array, float) ** 2) for array in arrays)))
+
+
+def test_patterns_name_weights_at_any_depth_and_pool_them():
+    here = encoder_moment()
+    layers, starts = here.model.layers, here.initial.layers
+    parts = ("layers.1.attention.query.weights", "layers.*.attention.key", "head")
+    ours = Displacements(parts)(here)
+    keys = [(one.attention.key.weights, one.attention.key.bias) for one in layers]
+    head, query = here.model.head, layers[1].attention.query.weights
+    np.testing.assert_allclose(
+        ours["part_norm"],
+        [frobenius(query), frobenius(*sum(keys, ())), frobenius(head.weights, head.bias)],
+        rtol=1e-6,
+    )
+    moved = query - starts[1].attention.query.weights
+    assert float(ours["displacement"][0]) == pytest.approx(frobenius(moved), rel=1e-6)
+    slopes, gradient = in_a_hurry(lambda: (GradientNorms(parts)(here), here.gradient))()
+    slope = gradient.layers[1].attention.query.weights
+    assert float(slopes["gradient_norm"][0]) == pytest.approx(frobenius(slope), rel=1e-5)
+    assert Displacements(parts).coordinates(None) == {"part": ("part", list(parts))}
+
+
+# -- stable rank -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (3, 40), (40, 3), (1, 6)])
+def test_stable_rank_is_that_of_singular_values(shape):
+    matrix = RANDOM.normal(size=shape)
+    values = np.linalg.svd(matrix, compute_uv=False)
+    expected = np.sum(values**2) / values[0] ** 2
+    with jax.enable_x64(True):
+        assert float(stable_rank(jnp.asarray(matrix))) == pytest.approx(expected, rel=1e-13)
+    assert float(stable_rank(jnp.asarray(matrix, jnp.float32))) == pytest.approx(expected, rel=1e-5)
+
+
+def test_stable_rank_of_one_direction_and_of_all():
+    assert float(stable_rank(jnp.outer(jnp.arange(1.0, 4), jnp.arange(2.0, 7)))) == pytest.approx(1)
+    assert float(stable_rank(3 * jnp.eye(6))) == pytest.approx(6)
+
+
+def test_stable_ranks_of_parts():
+    """Biases aside; the mean over several matrices; NaN without a matrix or of zeros."""
+    here = encoder_moment()
+    zeros = eqx.tree_at(lambda model: model.head.weights, here.model, replace_fn=jnp.zeros_like)
+    here.model = zeros
+    names = ("layers.0.attention.query", "layers.*.attention.query", "head.bias", "head.weights")
+    one, several, *nothing = in_a_hurry(lambda: StableRanks(names)(here)["stable_rank"])()
+    ranks = [
+        frobenius(layer.attention.query.weights) ** 2
+        / np.linalg.norm(layer.attention.query.weights, 2) ** 2
+        for layer in here.model.layers
+    ]
+    assert float(one) == pytest.approx(ranks[0], rel=1e-5)
+    assert float(several) == pytest.approx(np.mean(ranks), rel=1e-5)
+    assert np.all(np.isnan(nothing))

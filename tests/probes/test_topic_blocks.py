@@ -214,7 +214,7 @@ def test_the_ratio_of_tied_attention_is_a_weighted_mean_of_its_two_numbers(task)
         model = with_tables(task, "tied", relation=relation)
         tied = TiedScores(jnp.log(jnp.asarray(beta)), jnp.log(jnp.asarray(alpha)))
         ours = measured(AttentionOdds(), task, eqx.tree_at(lambda one: one.tied, model, tied))
-        exact = LongDocumentQueries(3.0, 4.0, 2.0)
+        exact = LongDocumentQueries(3, 4, 2)
         long = measured(AttentionOdds(), exact, TiedAttention(tied, jnp.zeros(3)))
     for values in (ours, long):
         assert values["attention_ratio"] == pytest.approx((3 * alpha + beta) / 4, rel=1e-13)

@@ -118,8 +118,8 @@ def multihead_record() -> Record:
     accuracy = xr.where((head < good) & (step >= 100), 0.99, 0.3)
     tried = along(steps, {"head": heads}, None, config.trials, test_accuracy=accuracy, loss=1.0)
     candidates = ktiw_multihead._judged(tried, config)  # pyright: ignore[reportPrivateUsage]
-    prediction = ktiw_multihead._at_least_one(candidates, config.heads)  # pyright: ignore[reportPrivateUsage]
-    number = xr.DataArray(np.arange(config.heads) + float(good), dims="head_place")
+    prediction = ktiw_multihead._at_least_one(candidates, config.model.heads)  # pyright: ignore[reportPrivateUsage]
+    number = xr.DataArray(np.arange(config.model.heads) + float(good), dims="head_place")
     names = ["diverged_at", "loss", "test_accuracy", "attention_accuracy", "attention_mass"]
     arms = {"candidates": trained(candidates)}
     for name, succeeds in (("random", 100), ("all_bad", NEVER), ("one_good", 100)):
@@ -274,8 +274,8 @@ def _early_attention(offset: int) -> Edit:
     """Attention is at a neighbouring position from step 40 on, when beta is largest at the right
     one but has not doubled (at 50).
     """
-    early = at(at(after(35, set_to(0.9)), offset=offset), words=60.0)
-    late = change("by_words", "lexicon_right", at(fails_until(50), words=60.0))
+    early = at(at(after(35, set_to(0.9)), offset=offset), words=60)
+    late = change("by_words", "lexicon_right", at(fails_until(50), words=60))
     return both(change("by_words", "attention_accuracy", early), late)
 
 
@@ -345,7 +345,7 @@ REFUTATIONS: Refutations = {
             change("given", "test_accuracy", times(0.3)),
         ),
     ],
-    "C-4d": [change("by_words", "attention_accuracy", at(set_to(0.5), words=40.0))],
+    "C-4d": [change("by_words", "attention_accuracy", at(set_to(0.5), words=40))],
     "C-4e": [change("given", "test_accuracy", alike(learned_on=60.0))],
     "C-4f": [_by_words(40.0, _all_by_250)] * 2,
     "C-5": [_by_words(60.0, fails_until(390))],

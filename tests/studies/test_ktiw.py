@@ -32,7 +32,7 @@ def test_runs_that_never_succeed_are_infinitely_late():
     """Permutations that are never copied take longer; if the larger set never is, either, there is
     no ratio.
     """
-    never = change("by_words", "test_accuracy", at(set_to(0.3), words=40.0))
+    never = change("by_words", "test_accuracy", at(set_to(0.3), words=40))
     record = never(RECORDS["ktiw_copying"]())
     judgement = judged(record)["C-5"]
     assert judgement.verdict == "holds"

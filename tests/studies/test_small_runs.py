@@ -14,8 +14,9 @@ import pytest
 from every_record import RECORDS, assert_alike, figure_names
 from record_parts import PARTS, altered, judged
 
-from saccade.core import lab as core_lab
+from saccade.core import job as core_job
 from saccade.core.errors import ConfigError
+from saccade.core.interfaces import Splits
 from saccade.core.lab import Lab
 from saccade.core.members import NOT_DIVERGED, Carry
 from saccade.core.record import Record
@@ -95,8 +96,9 @@ def dreamt(run: Run) -> tuple[dict[str, np.ndarray], float]:
         learned, still = eqx.partition(model, model.trainable())
         parts = (learned, eqx.filter(still, eqx.is_array))
         carry = Carry(*parts, (), None, jnp.asarray(NOT_DIVERGED, jnp.int32), jnp.ones(()))
+        data = Splits(*sets)
         values = {
-            which: engine._measured(carry, member, *sets, probes=chosen)
+            which: engine._measured(carry, member, data, probes=chosen)
             for which, chosen in wanted.items()
         }
         return values, parts
@@ -122,7 +124,7 @@ def dream(study: Study[Any], config: Any, folder: Path) -> Record:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "result", dreamt)
-        patch.setattr(core_lab, "training_digest", lambda *_: None)
+        patch.setattr(core_job, "training_digest", lambda *_: None)
         patch.setattr(ktiw_agreement, "MODEL_1_PAIRS", 20)  # trained for real, by NumPy
         return study.run(config, Lab(folder, precision=study.precision, progress=None))
 

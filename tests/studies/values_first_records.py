@@ -75,5 +75,5 @@ REFUTATIONS: Refutations = {
         change("li", "displacement", one_seed(at(_moves_later, start=0.1))),
         change("lu", "norm", one_seed(power(0.25))),
     ],
-    "E-13d": [change("snell", "attention_accuracy", alike(words=60.0))],
+    "E-13d": [change("snell", "attention_accuracy", alike(words=60))],
 }

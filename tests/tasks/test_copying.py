@@ -48,9 +48,9 @@ def assert_uniform(counts: np.ndarray) -> None:
     assert np.abs(counts - total * share).max() <= 4 * np.sqrt(total * share * (1 - share))
 
 
-LONE = Copying(1, 1.0, groups=3, order="permuted", largest=4)
-GROUPED = Copying(3, 3.0, groups=2, largest=5)
-PERMUTED = Copying(6, 6.0, order="permuted", permutation=1, largest=8)
+LONE = Copying(1, 1, groups=3, order="permuted", largest=4)
+GROUPED = Copying(3, 3, groups=2, largest=5)
+PERMUTED = Copying(6, 6, order="permuted", permutation=1, largest=8)
 
 
 @pytest.mark.parametrize("task", [LONE, GROUPED, PERMUTED], ids=["lone", "grouped", "permuted"])
@@ -75,7 +75,7 @@ def test_distinct_words_of_one_set_and_the_end(task, data, seed):
 
 
 def test_a_plain_number_of_words_draws_what_a_swept_one_draws():
-    plain = in_a_hurry(lambda key: Copying(3, 5.0, groups=2).sample(key, SIZE))(jax.random.key(0))
+    plain = in_a_hurry(lambda key: Copying(3, 5, groups=2).sample(key, SIZE))(jax.random.key(0))
     assert all(
         np.array_equal(*leaves)
         for leaves in zip(*map(jax.tree.leaves, (plain, drawn(GROUPED, 5.0))), strict=True)
@@ -108,7 +108,7 @@ def test_one_fixed_permutation_moves_all_sequences_alike():
     found = np.argmax(pairs.source[:, None, :] == pairs.target[:, :, None], axis=2)
     assert np.array_equal(found, pairs.aligned)
     assert not np.array_equal(
-        PERMUTED.places, Copying(6, 8.0, order="permuted", permutation=2).places
+        PERMUTED.places, Copying(6, 8, order="permuted", permutation=2).places
     )
 
 
@@ -126,10 +126,10 @@ def test_words_places_and_sets_are_equally_likely():
 
 
 def test_ids_are_given_out_for_the_largest_number_of_words():
-    narrow = Copying(3, 4.0, groups=2, largest=7)
-    assert narrow.vocabulary_size == Copying(3, 7.0, groups=2).vocabulary_size == FIRST_WORD + 14
+    narrow = Copying(3, 4, groups=2, largest=7)
+    assert narrow.vocabulary_size == Copying(3, 7, groups=2).vocabulary_size == FIRST_WORD + 14
     assert np.flatnonzero(narrow.used_ids).tolist() == [END, START, 2, 3, 4, 5, 9, 10, 11, 12]
-    assert np.asarray(Copying(3, 7.0, groups=2).used_ids).all()
+    assert np.asarray(Copying(3, 7, groups=2).used_ids).all()
 
 
 def test_sequences_of_one_word():
@@ -179,8 +179,8 @@ def test_swept_words_need_to_be_told_how_many_ids_there_are():
         ConfigError,
         match=r"^largest: got None, allowed: with swept words a whole number, at least .* 7$",
     ):
-        with_sweep(Copying(5, 5.0), "words", [5.0, 7.0, 6.0])
+        with_sweep(Copying(5, 5), "words", [5.0, 7.0, 6.0])
     assert (
-        with_sweep(Copying(5, 5.0, largest=7), "words", [5.0, 7.0, 6.0]).vocabulary_size
+        with_sweep(Copying(5, 5, largest=7), "words", [5.0, 7.0, 6.0]).vocabulary_size
         == FIRST_WORD + 7
     )

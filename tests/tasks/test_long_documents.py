@@ -60,7 +60,7 @@ def test_the_rows_give_every_squared_error_that_all_documents_give(sizes, maskin
     """E ||W Pt + b - P||^2 over all sets of topics, for a random W and b."""
     topics, words, per_document = sizes
     with jax.enable_x64(True):
-        task = LongDocuments(topics, words, float(per_document), masking, selected_hidden)
+        task = LongDocuments(topics, words, per_document, masking, selected_hidden)
         batch = task.sample(KEY, task.train_size)
         rows, target, constant = (
             np.asarray(part) for part in (batch.shown, batch.target, batch.constant)
@@ -79,7 +79,7 @@ def test_the_rows_give_every_squared_error_that_all_documents_give(sizes, maskin
 def test_a_sample_draws_nothing():
     with jax.enable_x64(True):
         first, second = (
-            LongDocuments(4, 2, 1.0).sample(jax.random.key(seed), size)
+            LongDocuments(4, 2, 1).sample(jax.random.key(seed), size)
             for seed, size in ((0, 5), (1, 9))
         )
     assert eqx.tree_equal(first, second)
@@ -87,7 +87,7 @@ def test_a_sample_draws_nothing():
 
 @pytest.mark.parametrize("topics", [2, 3, 4, 10])
 def test_ids_are_those_of_documents_with_an_end(topics):
-    task = LongDocuments(topics, 3, 1.0)
+    task = LongDocuments(topics, 3, 1)
     assert task.vocabulary_size == 1 + 3 * topics
     assert task.hidden_id == 0
     assert task.topic_of_id.tolist() == [-1, *np.repeat(np.arange(topics), 3)]
@@ -95,7 +95,7 @@ def test_ids_are_those_of_documents_with_an_end(topics):
 
 # -- queries ---------------------------------------------------------------------------------------
 
-QUERY_SIZES = [(3.0, 2.0, 1.0), (4.0, 2.0, 2.0), (4.0, 3.0, 3.0), (3.0, 1.0, 2.0)]
+QUERY_SIZES = [(3, 2, 1), (4, 2, 2), (4, 3, 3), (3, 1, 2)]
 
 
 def queries(task: LongDocumentQueries) -> Queries:
@@ -172,7 +172,7 @@ ERROR = in_a_hurry(TiedAttention.loss)
 
 
 @pytest.mark.parametrize("masking", [Masking(), Masking(0.6, 0.3, 0.2)], ids=["bert", "heavy"])
-@pytest.mark.parametrize("sizes", [(10.0, 10.0, 4.0), (4.0, 3.0, 2.0), (3.0, 1.0, 2.0)], ids=str)
+@pytest.mark.parametrize("sizes", [(10, 10, 4), (4, 3, 2), (3, 1, 2)], ids=str)
 def test_the_error_of_tied_attention_is_the_loss_of_the_theory_up_to_a_constant(sizes, masking):
     """For three pairs of alpha and beta with each gamma: only gamma matters."""
     words = sizes[1]
@@ -204,11 +204,11 @@ def test_the_error_of_tied_attention_is_the_loss_of_the_theory_up_to_a_constant(
         ({"words_per_topic": 0}, "words_per_topic: got 0"),
         (
             {"topics": 4, "topics_per_document": 5.0},
-            "topics_per_document: got 5.0, allowed: from 1 to the 4 topics",
+            "topics_per_document: got 5.0, allowed: a whole number from 1 to the 4 topics",
         ),
         (
             {"topics_per_document": 0.5},
-            "topics_per_document: got 0.5, allowed: from 1 to the 10 topics",
+            "topics_per_document: got 0.5, allowed: a whole number from 1 to the 10 topics",
         ),
     ],
 )
@@ -220,9 +220,12 @@ def test_impossible_long_documents_are_refused_by_name(settings, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"topics": 1.0}, "topics: got 1.0, allowed: at least 2"),
-        ({"words_per_topic": 0.0}, "words_per_topic: got 0.0, allowed: at least 1"),
-        ({"topics_per_document": 0.0}, "topics_per_document: got 0.0, allowed: at least 1"),
+        ({"topics": 1.0}, "topics: got 1.0, allowed: a whole number, at least 2"),
+        ({"words_per_topic": 0.0}, "words_per_topic: got 0.0, allowed: a whole number, at least 1"),
+        (
+            {"topics_per_document": 0.0},
+            "topics_per_document: got 0.0, allowed: a whole number, at least 1",
+        ),
         ({"train_size": 5}, "train_size: got 5, allowed: 4, the kinds of queries"),
     ],
 )

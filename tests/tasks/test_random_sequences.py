@@ -34,7 +34,7 @@ def drawn(task: RandomSequences, size: int, seed: int = 0) -> tuple[np.ndarray, 
 )
 def test_only_the_dimension_is_filled(positions, width, missing, outputs):
     dimension = max(1, width - missing)
-    task = RandomSequences(5, 1, positions, width, float(dimension), outputs)
+    task = RandomSequences(5, 1, positions, width, dimension, outputs)
     inputs, targets = drawn(task, 5)
     assert inputs.shape == (5, positions, width)
     assert targets.shape == (5, positions, outputs)
@@ -44,7 +44,7 @@ def test_only_the_dimension_is_filled(positions, width, missing, outputs):
 
 
 def test_the_mean_squared_norm_of_a_vector_does_not_depend_on_the_dimension():
-    task = RandomSequences(positions=10, width=8, dimension=4.0, input_variance=9.0, target_std=0.5)
+    task = RandomSequences(positions=10, width=8, dimension=4, input_variance=9.0, target_std=0.5)
     inputs, targets = drawn(task, 400)
     filled = inputs[..., :4]
     # A mean of n squares of N(0, s^2) has the standard error s^2 sqrt(2/n), a mean s / sqrt(n):
@@ -60,7 +60,7 @@ def test_the_mean_squared_norm_of_a_vector_does_not_depend_on_the_dimension():
 
 
 def test_a_swept_dimension_draws_the_same_data_as_that_dimension_alone():
-    task = RandomSequences(width=6, dimension=6.0)
+    task = RandomSequences(width=6, dimension=6)
     swept = with_sweep(task, "dimension", (2.0, 6.0), "D")
 
     def member(choice: jax.Array) -> Any:
@@ -68,7 +68,7 @@ def test_a_swept_dimension_draws_the_same_data_as_that_dimension_alone():
         return task.sample(jax.random.key(3), 4)
 
     together = in_a_hurry(jax.vmap(member))(jnp.arange(2))
-    for place, dimension in enumerate((2.0, 6.0)):
+    for place, dimension in enumerate((2, 6)):
         inputs, targets = drawn(RandomSequences(width=6, dimension=dimension), 4, seed=3)
         # float32: the root of a traced number is rounded differently.
         np.testing.assert_allclose(together.inputs[place], inputs, rtol=1e-6)
@@ -97,6 +97,6 @@ def test_impossible_sequences_are_refused_by_name(settings, message):
 
 def test_every_value_of_a_sweep_is_checked():
     with pytest.raises(
-        ConfigError, match=r"^dimension: got 17.0, allowed: a whole number from 1 to the width, 16"
+        ConfigError, match=r"^dimension: got 17, allowed: a whole number from 1 to the width, 16"
     ):
         with_sweep(RandomSequences(), "dimension", (4.0, 17.0))

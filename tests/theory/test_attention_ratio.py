@@ -27,7 +27,7 @@ TABLE = {
     100: (11.70, 17.26, 26.18, 36.35),
 }
 """gamma* for v = 10 and tau = 2, 3, 5, 8, as printed."""
-PAPER = LongDocumentQueries(10.0, 10.0, 4.0)
+PAPER = LongDocumentQueries(10, 10, 4)
 
 
 def slope(gamma: float, task: LongDocumentQueries, delta: float = 1.0) -> tuple[float, float]:
@@ -48,9 +48,7 @@ def test_the_table_of_the_specification():
     # way in the table.
     np.testing.assert_allclose(predicted, list(TABLE.values()), rtol=0, atol=0.01)
     for place in np.ndindex(4, 4):
-        one = LongDocumentQueries(
-            float(list(TABLE)[place[0]]), 10.0, (2.0, 3.0, 5.0, 8.0)[place[1]]
-        )
+        one = LongDocumentQueries(list(TABLE)[place[0]], 10, (2, 3, 5, 8)[place[1]])
         found = float(predicted[place])
         # The root of the derivative, which is sharp to rounding where the minimum is sharp to its
         # square root.
@@ -67,12 +65,12 @@ def test_the_table_of_the_specification():
 
 @pytest.mark.parametrize(
     ("topics", "masking"),
-    [(2.0, Masking()), (100.0, Masking()), (10.0, Masking(0.5, 0.1, 0.2))],
+    [(2, Masking()), (100, Masking()), (10, Masking(0.5, 0.1, 0.2))],
     ids=str,
 )
 def test_with_one_topic_a_document_attention_cannot_help(topics, masking):
     """The derivative is 0 at exactly 1, so gamma* is 1 as far as a flat minimum can be found."""
-    task = LongDocumentQueries(topics, 10.0, 1.0, masking)
+    task = LongDocumentQueries(topics, 10, 1, masking)
     curvature = (
         stage_two_loss(1.01, task) - 2 * stage_two_loss(1.0, task) + stage_two_loss(0.99, task)
     ) / 1e-4
@@ -82,9 +80,9 @@ def test_with_one_topic_a_document_attention_cannot_help(topics, masking):
 
 
 SETTINGS = [
-    (10.0, 10.0, 4.0, Masking()),
-    (5.0, 3.0, 2.0, Masking(0.5, 0.1, 0.2)),
-    (3.0, 1.0, 2.0, Masking(0.3, 0.5, 0.5)),
+    (10, 10, 4, Masking()),
+    (5, 3, 2, Masking(0.5, 0.1, 0.2)),
+    (3, 1, 2, Masking(0.3, 0.5, 0.5)),
 ]
 
 
@@ -115,13 +113,13 @@ def test_a_free_weight_of_hidden_keys_moves_the_optimum_a_little():
 
 
 def test_more_random_words_lower_the_ratio():
-    assert optimal_ratio(
-        LongDocumentQueries(10.0, 10.0, 4.0, Masking(0.15, 0.1, 0.2))
-    ) < optimal_ratio(PAPER)
+    assert optimal_ratio(LongDocumentQueries(10, 10, 4, Masking(0.15, 0.1, 0.2))) < optimal_ratio(
+        PAPER
+    )
 
 
 def test_documents_about_all_topics_are_refused():
     with pytest.raises(
         ConfigError, match=r"^topics_per_document: got 10 of 10 topics, allowed: fewer than all"
     ):
-        optimal_ratio(LongDocumentQueries(10.0, 10.0, 10.0))
+        optimal_ratio(LongDocumentQueries(10, 10, 10))

@@ -111,15 +111,15 @@ def every_sequence(task: Copying) -> np.ndarray:
 
 
 EXACT = [
-    Copying(1, 1.0),
-    Copying(1, 1.0, groups=3),
-    Copying(1, 4.0, groups=2),
-    Copying(2, 2.0),
-    Copying(3, 4.0, largest=5, groups=2),
-    Copying(3, 5.0),
-    Copying(4, 4.0),
-    Copying(3, 3.0, groups=2),
-    Copying(3, 4.0, order="permuted", permutation=5),
+    Copying(1, 1),
+    Copying(1, 1, groups=3),
+    Copying(1, 4, groups=2),
+    Copying(2, 2),
+    Copying(3, 4, largest=5, groups=2),
+    Copying(3, 5),
+    Copying(4, 4),
+    Copying(3, 3, groups=2),
+    Copying(3, 4, order="permuted", permutation=5),
 ]
 
 
@@ -152,7 +152,7 @@ def test_the_expected_table_is_the_mean_over_all_sequences(task):
 
 
 def test_the_sampled_table_of_forty_of_sixty():
-    task, size = Copying(40, 60.0, groups=2), 5000
+    task, size = Copying(40, 60, groups=2), 5000
     pairs = in_a_hurry(lambda key: task.sample(key, size))(jax.random.key(0))
     table = count_table(
         pairs.source,
@@ -174,11 +174,11 @@ def test_the_sampled_table_of_forty_of_sixty():
 
 
 def test_ratios():
-    assert diagonal_ratio(Copying(40, 60.0)) == pytest.approx(1.513, abs=5e-4)
+    assert diagonal_ratio(Copying(40, 60)) == pytest.approx(1.513, abs=5e-4)
     task = with_sweep(Copying(40, largest=80), "words", [40, 41, 60, 80])
     np.testing.assert_allclose(over_sweeps(diagonal_ratio, task), [1, 40 / 39, 59 / 39, 79 / 39])
-    assert diagonal_ratio(Copying(1, 1.0)) == diagonal_ratio(Copying(40, 40.0, groups=2)) == 1
-    assert diagonal_ratio(Copying(1, 2.0)) == float("inf")
+    assert diagonal_ratio(Copying(1, 1)) == diagonal_ratio(Copying(40, 40, groups=2)) == 1
+    assert diagonal_ratio(Copying(1, 2)) == float("inf")
 
 
 PAIRS, IDS, OUTPUTS = 12, 7, 5
@@ -271,7 +271,7 @@ def test_derivatives_sum_to_zero_and_ignore_what_all_outputs_share(words, output
 
 
 def test_permutations_give_no_word_a_reason_to_prefer_its_copy():
-    derivative = initial_logit_derivative(expected_count_table(Copying(40, 40.0, groups=2)))
+    derivative = initial_logit_derivative(expected_count_table(Copying(40, 40, groups=2)))
     assert np.ptp(derivative[FIRST_WORD, FIRST_WORD : FIRST_WORD + 40]) == 0
     assert derivative[FIRST_WORD, FIRST_WORD] > derivative[FIRST_WORD, FIRST_WORD + 40], (
         "but its set is learned"

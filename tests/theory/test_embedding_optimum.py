@@ -14,7 +14,7 @@ from saccade.theory.value_optimum import excess
 
 
 def test_the_difference_of_the_paper_and_its_sweeps():
-    task = LongDocuments(10, 10, 4.0)
+    task = LongDocuments(10, 10, 4)
     assert float(
         EmbeddingOptimum().predict(task, None, xr.Dataset())["similarity_difference"]
     ) == pytest.approx(1 / 8.65, rel=1e-12)
@@ -22,7 +22,7 @@ def test_the_difference_of_the_paper_and_its_sweeps():
     predicted = EmbeddingOptimum().predict(swept, None, xr.Dataset())["similarity_difference"]
     assert predicted.dims == ("p_m",)
     np.testing.assert_allclose(predicted, [1 / 8.65, 1 / (10 * 0.55)], rtol=1e-12)
-    hidden = LongDocuments(10, 10, 4.0, selected_hidden=True)
+    hidden = LongDocuments(10, 10, 4, selected_hidden=True)
     assert float(
         EmbeddingOptimum().predict(hidden, None, xr.Dataset())["similarity_difference"]
     ) == pytest.approx(0.1, rel=1e-12)
@@ -37,7 +37,7 @@ def test_a_heavy_diagonal_leaves_the_loss_at_zero_and_turns_the_off_diagonal_dif
     """
     topics, words = 3, 4
     task = LongDocuments(
-        topics, words, 2.0, Masking(0.5, 0.2, 0.0)
+        topics, words, 2, Masking(0.5, 0.2, 0.0)
     )  # rho = 0: the conditions below are short
     a, m = task.shares.right, task.shares.hidden
     size = topics * words

@@ -33,7 +33,7 @@ def trained(precise_lab: Lab) -> xr.Dataset:
     Nn = 4), D = 3 is enough.
     """
     return precise_lab.train(
-        RandomSequences(2, 1, 2, width=3, dimension=3.0),
+        RandomSequences(2, 1, 2, width=3, dimension=3),
         AttentionRegressionConfig("gaussian", heads=2, head_dimension=3, trained=("values",)),
         GradientDescent(curvature=value_curvature),
         STEPS,
@@ -44,7 +44,7 @@ def trained(precise_lab: Lab) -> xr.Dataset:
 
 
 def test_the_loss_stays_below_the_bound_for_steps_that_the_theory_allows(trained):
-    chosen = trained.sel(dimension=3.0)
+    chosen = trained.sel(dimension=3)
     bound = LinearRate().predict(None, None, chosen)["loss"]
     # A squared rounding error (1e-16 of numbers of size 1) stays while the bound keeps falling.
     ratio = (chosen["loss"] / bound).where(bound > 1e-28).sel(rate=[0.5, 1.0])
@@ -64,18 +64,18 @@ def test_the_bound_depends_on_the_first_step_only(trained):
     for rate in RATES:
         beta = (start["output_low"] * start["feature_low"]) ** 2
         factor = 1 - rate / start["curvature"] * beta
-        expected = (start["loss"] * factor ** trained["step"]).sel(rate=rate, dimension=3.0)
+        expected = (start["loss"] * factor ** trained["step"]).sel(rate=rate, dimension=3)
         np.testing.assert_allclose(
-            bound.sel(rate=rate, dimension=3.0).transpose(*expected.dims), expected, rtol=1e-9
+            bound.sel(rate=rate, dimension=3).transpose(*expected.dims), expected, rtol=1e-9
         )
-    flat = bound.sel(dimension=1.0)
+    flat = bound.sel(dimension=1)
     # HD < Nn: beta is 0.
     np.testing.assert_allclose(flat, flat.isel(step=0).broadcast_like(flat), rtol=1e-12)
 
 
 def test_a_step_far_above_the_limit_breaks_the_bound(trained):
     """Refutation: the premise eta <= 1/L is necessary."""
-    chosen = trained.sel(dimension=3.0)
+    chosen = trained.sel(dimension=3)
     bound = LinearRate().predict(None, None, chosen)["loss"]
     ratio = (chosen["loss"] / bound).sel(rate=20.0, step=5)
     assert bool((ratio > 10).all())
@@ -85,12 +85,12 @@ def test_values_alone_end_at_the_projection_floor(trained):
     chosen = trained.sel(rate=[0.5, 1.0])
     floor = ProjectionFloor().predict(None, None, chosen)["loss"]
     assert set(floor.dims) >= {"dimension", "rate", "seed", "step"}
-    end, limit = (one.sel(dimension=1.0).isel(step=-1) for one in (chosen["loss"], floor))
+    end, limit = (one.sel(dimension=1).isel(step=-1) for one in (chosen["loss"], floor))
     np.testing.assert_allclose(end, limit, rtol=1e-6)
     assert float(limit.min()) > 1e-3, "the targets cannot be fitted"
     # With D = 3 they can: the floor is rounding, and the loss is still falling.
-    assert float(floor.sel(dimension=3.0).max()) < 1e-20
-    enough = chosen["loss"].sel(dimension=3.0)
+    assert float(floor.sel(dimension=3).max()) < 1e-20
+    enough = chosen["loss"].sel(dimension=3)
     assert float((enough.isel(step=-1) / enough.isel(step=0)).max()) < 0.5
 
 

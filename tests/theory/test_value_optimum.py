@@ -34,7 +34,7 @@ from saccade.theory.value_optimum import (
     shares_seen,
 )
 
-PAPER = LongDocuments(10, 10, 4.0, Masking(0.15, 0.1, 0.1))
+PAPER = LongDocuments(10, 10, 4, Masking(0.15, 0.1, 0.1))
 
 
 @st.composite
@@ -50,7 +50,7 @@ def tasks(draw: Any) -> LongDocuments:
     return LongDocuments(
         topics,
         draw(st.integers(1, 3)),
-        float(draw(st.integers(1, topics - 1))),
+        draw(st.integers(1, topics - 1)),
         masking,
         draw(st.booleans()),
     )
@@ -144,7 +144,7 @@ def test_every_minimiser_has_the_average_difference(task, seed):
 
 def test_without_hidden_words_their_column_is_zero():
     """kept + replaced = 1, so m = 0."""
-    task = LongDocuments(5, 2, 2.0, Masking(0.4, 0.6, 0.4))
+    task = LongDocuments(5, 2, 2, Masking(0.4, 0.6, 0.4))
     assert task.shares.hidden == pytest.approx(0, abs=1e-16)
     blocks = least_norm_values(task)
     assert blocks.hidden == pytest.approx(0, abs=1e-15)
@@ -207,7 +207,7 @@ def test_documents_about_all_topics_are_refused():
     message = r"^topics_per_document: got 4 of 4 topics, allowed: fewer than all"
     for function in (least_norm_values, lambda task: decayed_values(task, 0.1)):
         with pytest.raises(ConfigError, match=message):
-            function(LongDocuments(4, 2, 4.0))
+            function(LongDocuments(4, 2, 4))
 
 
 @pytest.mark.parametrize("decay", [0.0, -1.0, float("nan")])
@@ -225,7 +225,7 @@ def test_with_all_topics_blocks_are_not_needed():
     """Why it is refused: values without any blocks have no excess, because all documents are
     one.
     """
-    task = LongDocuments(4, 2, 4.0)
+    task = LongDocuments(4, 2, 4)
     shown, there = all_documents(task)
     values = np.outer(there[0], shown[0]) / (shown[0] @ shown[0])
     assert excess(values, 0.0, task) == pytest.approx(0, abs=1e-30)
@@ -239,7 +239,7 @@ def test_gradient_descent_meets_the_prediction_for_every_ridge_and_masking(preci
     """From 0, in one swept training; at 1e-2 the slowest direction gains 8 % per step, so 400
     steps reach rounding.
     """
-    task = with_sweep(LongDocuments(4, 2, 2.0), "masking.selected", (0.15, 0.6), "p_m")
+    task = with_sweep(LongDocuments(4, 2, 2), "masking.selected", (0.15, 0.6), "p_m")
     model = with_sweep(
         OneLayerTransformerConfig(attention="uniform", start_std=0.0),
         "ridge",

@@ -5,9 +5,11 @@ before anything is compiled.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +17,9 @@ import numpy as np
 from saccade.core.batches import AbstractBatches, Fresh, FullBatch, Minibatch
 from saccade.core.errors import ConfigError, SaccadeError, described, located
 from saccade.core.interfaces import (
+    SPLITS,
     AbstractBatch,
+    AbstractCorpus,
     AbstractModelConfig,
     AbstractProbe,
     AbstractTask,
@@ -24,25 +28,39 @@ from saccade.core.interfaces import (
 )
 from saccade.core.optimiser import AbstractStepper, GradientFlow
 from saccade.core.schedule import Recording
+from saccade.core.stopping import EarlyStopping
 from saccade.core.sweep import Swept
+
+__all__: list[str] = []
 
 ALWAYS = {
     "loss": Variable((), "training loss (including the model's penalty)"),
     "diverged_at": Variable((), "step at which the loss stopped being finite, or -1", "step"),
 }
 """Variables that every training records, probes or not."""
+STOPPING = {
+    "best_step": Variable((), "step with the best weights", "step"),
+    "stopped_at": Variable((), "step at which training stopped early, or -1", "step"),
+}
+"""Variables that a training with early stopping records."""
+RESERVED = (*ALWAYS, *STOPPING)
 OUTER_DIMS = ("seed", "step", "time")
 """Names of the record's own axes: no variable or dim of a probe, and no sweep, may have them."""
 
 _KINDS: Mapping[str, tuple[Any, str]] = {
     "task": (AbstractTask, "a task such as TopicSentences()"),
-    "model": (AbstractModelConfig, "a model config such as AttentionClassifierConfig()"),
+    "model": (
+        AbstractModelConfig,
+        "a model config such as AttentionClassifierConfig(), or a function of task and key that "
+        "builds an Equinox module",
+    ),
     "optimiser": (
         (AbstractStepper, GradientFlow),
-        "an optimiser such as GradientDescent(0.1) or Adam(1e-3)",
+        "an optimiser such as GradientDescent(0.1) or Adam(1e-3), or an Optax transformation",
     ),
     "record": (Recording, "a Recording such as Recording((Accuracy(),), Every(10))"),
     "batches": ((FullBatch, Minibatch, Fresh), "FullBatch(), Minibatch(64) or Fresh(64)"),
+    "stopping": ((EarlyStopping, type(None)), "EarlyStopping('validation_loss', patience=100)"),
 }
 
 
@@ -59,7 +77,22 @@ def require_kinds(**given: Any) -> None:
             raise ConfigError(f"{name}: got {_shown(value)}, allowed: {allowed}")
 
 
+LOOP = "loop over its values in `experiment`, with a training for each"
+
+
+def require_unswept(**counts: Any) -> None:
+    """Refuse sweeps of numbers on which the shapes of all members depend."""
+    for name, value in counts.items():
+        if isinstance(value, Swept):
+            raise ConfigError(f"sweep {value.name}: {name} is the same for all members; {LOOP}")
+
+
 def require_batches(batches: AbstractBatches, task: AbstractTask) -> None:
+    sizes = [f"{split}_size" for split in SPLITS]
+    if not isinstance(task, AbstractCorpus):
+        require_unswept(**{name: getattr(task, name, 0) for name in sizes})
+    if isinstance(batches, Fresh) and isinstance(task, AbstractCorpus):
+        task.sample(jax.random.key(0), 1)
     if not isinstance(batches, Minibatch):
         return
     with naming(f"task {type(task).__name__}", "be drawn in minibatches", task):
@@ -83,6 +116,22 @@ def require_examples(task: AbstractTask, batch: Any, size: int) -> None:
         raise ConfigError(f"{title}: drew arrays whose first dims are {found}, allowed: {size}")
 
 
+def require_splits(task: AbstractCorpus) -> Mapping[str, AbstractBatch]:
+    """The examples of a corpus; refused if they are no batches of the same kind."""
+    title = f"task {type(task).__name__}"
+    with naming(title, "give its splits", task):
+        splits = task.splits
+    if "train" not in splits or set(splits) - set(SPLITS):
+        allowed = "train, and validation and test if there are any"
+        raise ConfigError(f"{title}: got the splits {', '.join(splits)}, allowed: {allowed}")
+    for name, batch in splits.items():
+        if not isinstance(batch, AbstractBatch):
+            got = type(batch).__name__
+            raise ConfigError(f"{title}: split {name!r} is a {got}, allowed: an AbstractBatch")
+        require_examples(task, batch, batch.size)
+    return splits
+
+
 def require_number(name: str, value: Any) -> None:
     """Refuse what is not one real number, while tracing."""
     if jnp.shape(value) != ():
@@ -98,7 +147,7 @@ def require_number(name: str, value: Any) -> None:
 def require_probes(record: Recording, task: Any, sweeps: Mapping[str, Swept]) -> None:
     """Refuse variables and dims whose names are taken, and coordinates that contradict."""
     for name in sweeps:
-        if name in (*OUTER_DIMS, *ALWAYS):
+        if name in (*OUTER_DIMS, *RESERVED):
             raise ConfigError(f"sweep {name}: the record needs this name; sweep it under another")
     for probes in (record.probes, record.ends):
         variables = _require_names(probes, sweeps)
@@ -106,7 +155,7 @@ def require_probes(record: Recording, task: Any, sweeps: Mapping[str, Swept]) ->
         for probe in probes:
             for name, (dim, values) in _coordinates(probe, task).items():
                 title = f"probe {_name(probe)}: coordinate {name!r}"
-                if name in (*OUTER_DIMS, *ALWAYS, *sweeps, *variables):
+                if name in (*OUTER_DIMS, *RESERVED, *sweeps, *variables):
                     raise ConfigError(f"{title} has the name of an axis or variable; rename it")
                 if known.setdefault(name, (dim, values)) != (dim, values):
                     raise ConfigError(
@@ -124,7 +173,7 @@ def _require_names(
     for probe in probes:
         for name, variable in probe.variables.items():
             title = f"probe {_name(probe)}: variable {name!r}"
-            if name in ALWAYS:
+            if name in RESERVED:
                 raise ConfigError(f"{title} is reserved (every training records it); rename it")
             if name in OUTER_DIMS or name in sweeps or name in dims:
                 raise ConfigError(f"{title} has the name of an axis of the record; rename it")
@@ -133,7 +182,7 @@ def _require_names(
                 raise ConfigError(f"{title} is also measured by {other}; give one of the two")
             owners[name] = probe
             for dim in variable.dims:
-                if dim in OUTER_DIMS or dim in ALWAYS:
+                if dim in OUTER_DIMS or dim in RESERVED:
                     raise ConfigError(
                         f"{title} has the dim {dim!r}, which the record adds itself; remove or "
                         "rename it"
@@ -233,9 +282,31 @@ def naming(title: str, what: str, *parts: Any) -> Iterator[None]:
         raise
     except Exception as error:
         why = described(error)
+        if isinstance(error, jax.errors.JAXTypeError | TypeError) and (
+            counts := [name for part in parts for name in _traced_counts(part)]
+        ):
+            which = " or ".join(counts)
+            raise ConfigError(
+                f"{title}: cannot {what} if {which} is swept: a shape, or a plain number, depends "
+                f"on it; {LOOP}"
+            ) from error
         if isinstance(error, AttributeError) and any(error.obj is part for part in parts):
             why = f"it needs {error.name!r}, which {type(error.obj).__name__} does not have"
         raise ConfigError(f"{title}: cannot {what}: {why}{located(error)}") from error
+
+
+def _traced_counts(config: Any) -> list[str]:
+    """Fields of a config that hold a whole number of a sweep, while tracing."""
+    if not dataclasses.is_dataclass(config):
+        return []
+    found = []
+    for field in dataclasses.fields(config):
+        value: Any = getattr(config, field.name, None)
+        if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.integer):
+            found.append(field.name)
+        elif not isinstance(value, eqx.Module):
+            found += _traced_counts(value)
+    return found
 
 
 def _name(probe: AbstractProbe) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from saccade.core.checks import ALWAYS
+from saccade.core.checks import ALWAYS, STOPPING
 from saccade.core.interfaces import AbstractProbe, AbstractTask
 from saccade.core.members import NOT_DIVERGED
 from saccade.core.optimiser import AbstractOptimiser
@@ -14,6 +14,8 @@ from saccade.core.sweep import Swept
 
 if TYPE_CHECKING:
     import xarray as xr
+
+__all__: list[str] = []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Frame:
     seeds: Sequence[int]
     optimiser: AbstractOptimiser
     task: AbstractTask
+    apart: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
+    """Seeds of start, data or order that differ from `seeds`."""
 
     def dataset(
         self,
@@ -35,42 +39,57 @@ class Frame:
         import xarray as xr
 
         described = dict(ALWAYS)
+        if f"{which}:stopped_at" in arrays:
+            described |= STOPPING
         coordinates: dict[str, Any] = {"seed": np.asarray(self.seeds), "step": steps}
         for probe in probes:
             described |= probe.variables
             coordinates |= probe.coordinates(self.task)
         coordinates |= {name: np.asarray(swept.grid) for name, swept in self.sweeps.items()}
-        coordinates["time"] = self._time(steps)
+        coordinates |= {f"{one}_seed": ("seed", list(of)) for one, of in self.apart.items()}
         outer = (*self.sweeps, "seed")
         grid = tuple(len(coordinates[dim]) for dim in outer)
 
         diverged_at = _diverged_at(arrays, steps, which)
         dead = (diverged_at >= 0) & (steps[:, None] >= diverged_at)
+        ends = {"diverged_at": diverged_at}
+        for name in STOPPING if "stopped_at" in described else ():
+            ends[name] = arrays[f"{which}:{name}"][-1].astype(np.int64)
+        if "stopped_at" in ends:
+            dead |= (ends["stopped_at"] >= 0) & (steps[:, None] > ends["stopped_at"])
         data: dict[str, Any] = {}
         for name, variable in described.items():
-            values = arrays[f"{which}:{name}"]
-            if name == "diverged_at":
-                data[name] = (outer, diverged_at.reshape(grid), variable.attributes)
+            if name in ends:
+                data[name] = (outer, ends[name].reshape(grid), variable.attributes)
                 continue
-            if np.issubdtype(values.dtype, np.floating):
-                values = np.where(
-                    dead.reshape(dead.shape + (1,) * (values.ndim - 2)), np.nan, values
-                )
-            inner = values.shape[2:]
-            values = np.moveaxis(values.reshape(len(steps), *grid, *inner), 0, len(grid))
+            values = self._unstacked(_alive(arrays[f"{which}:{name}"], dead), grid)
             data[name] = ((*outer, "step", *variable.dims), values, variable.attributes)
+        if f"{which}:time" in arrays:
+            # Of the seeds, the one that went on longest knows the time of all.
+            time = self._unstacked(arrays[f"{which}:time"], grid).max(axis=len(grid) - 1)
+            words = {"long_name": "training time, integral of the rate", "units": "1"}
+            coordinates["time"] = ((*self.sweeps, "step"), time, words)
+        else:
+            coordinates["time"] = self._time(steps)
         return xr.Dataset(data, coordinates)
 
+    def _unstacked(self, values: np.ndarray, grid: tuple[int, ...]) -> np.ndarray:
+        """From dims step, member, ... to sweeps, seed, step, ..."""
+        values = values.reshape(len(values), *grid, *values.shape[2:])
+        return np.moveaxis(values, 0, len(grid))
+
     def _time(self, steps: np.ndarray) -> Any:
-        rate = self.optimiser.rate
+        dims, values, what = self.optimiser.time(steps)
         scaled = getattr(self.optimiser, "curvature", None) is not None
-        attributes = {
-            "long_name": "training time, rate x step",
-            "units": "1/curvature at the start" if scaled else "1",
-        }
-        if isinstance(rate, Swept):
-            return ((rate.name, "step"), np.asarray(rate.values)[:, None] * steps, attributes)
-        return ("step", rate * steps, attributes)
+        units = "1/curvature at the start" if scaled else "1"
+        return dims, values, {"long_name": what, "units": units}
+
+
+def _alive(values: np.ndarray, dead: np.ndarray) -> np.ndarray:
+    """Values of dims step, member, ...; NaN where a member no longer trains."""
+    if not np.issubdtype(values.dtype, np.floating):
+        return values
+    return np.where(dead.reshape(dead.shape + (1,) * (values.ndim - 2)), np.nan, values)
 
 
 def _diverged_at(arrays: Mapping[str, np.ndarray], steps: np.ndarray, which: str) -> np.ndarray:

@@ -29,6 +29,8 @@ from saccade.version import __version__
 if TYPE_CHECKING:
     from saccade.core.engine import Engine
 
+__all__: list[str] = []
+
 _FORMAT = 2
 """Changes when the engine stores other arrays under the same programs."""
 _FLAGS = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE")
@@ -83,7 +85,11 @@ def address(parts: Mapping[str, Any]) -> str:
 
 
 def training_digest(
-    engine: "Engine", steps: int, recorded: np.ndarray, around: Mapping[str, Any]
+    engine: "Engine",
+    steps: int,
+    recorded: np.ndarray,
+    around: Mapping[str, Any],
+    after: Any = None,
 ) -> str | None:
     """The content address of a training; None if a program calls code outside."""
     programs = engine.programs
@@ -93,7 +99,7 @@ def training_digest(
         which: sorted(name for probe in probes for name in probe.variables)
         for which, probes in (("probes", engine.record.probes), ("ends", engine.record.ends))
     }
-    host = {"members": engine.placed, "data": engine.data if engine.prepares else None}
+    host = {"members": engine.placed, "data": engine.data if engine.from_host else None}
     return address(
         {
             **around,
@@ -102,6 +108,7 @@ def training_digest(
             "variables": names,
             "steps": steps,
             "recorded": recorded.tolist(),
+            **({} if after is None else {"after": content(after)}),
         }
     )
 

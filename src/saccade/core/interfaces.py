@@ -7,7 +7,7 @@ names and dims.
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -16,6 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from saccade.core.chunks import in_chunks, mean_over_chunks
+from saccade.core.errors import ConfigError
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -31,6 +34,20 @@ class AbstractBatch(eqx.Module):
     def examples(self, chosen: Int[Array, " chosen"]) -> Any:
         """Some of the examples."""
         return jax.tree.map(lambda leaf: leaf[chosen], self)
+
+    @property
+    def size(self) -> int:
+        """The number of examples."""
+        return jax.tree.leaves(self)[0].shape[0]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The length of every example: for minibatches by length, of batches that are padded."""
+        raise AttributeError("lengths of examples", name="lengths", obj=self)
+
+    def shortened(self, length: int) -> Any:
+        """The examples without the padding behind a length, which none of them exceeds."""
+        raise AttributeError("shortened examples", name="shortened", obj=self)
 
 
 class Batch(AbstractBatch):
@@ -48,6 +65,18 @@ class Batch(AbstractBatch):
         """Some of the sentences, without the index (which belongs to the whole)."""
         mask = None if self.mask is None else self.mask[chosen]
         return Batch(self.words[chosen], self.labels[chosen], mask)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Words per sentence, up to the last one."""
+        places = np.arange(1, self.words.shape[-1] + 1)
+        if self.mask is None:
+            return np.full(self.words.shape[:-1], len(places))
+        return np.max(np.where(self.mask, places, 0), axis=-1)
+
+    def shortened(self, length: int) -> "Batch":
+        mask = None if self.mask is None else self.mask[..., :length]
+        return Batch(self.words[..., :length], self.labels, mask)
 
 
 END, START, FIRST_WORD = 0, 1, 2
@@ -72,6 +101,19 @@ class SentencePairs(AbstractBatch):
         return jnp.concatenate([start, self.target[..., :-1]], axis=-1)
 
 
+SPLITS = ("train", "validation", "test")
+
+
+class Splits(eqx.Module):
+    """The examples of a training, by their use; None where a task has none."""
+
+    train: Any
+    test: Any
+    validation: Any = None
+    buckets: tuple[Any, ...] | None = None
+    """The training examples of each length bucket, for minibatches by length."""
+
+
 class AbstractTask(ABC):
     """A data distribution: a frozen config with `sample`. Knows no model, no global randomness."""
 
@@ -79,6 +121,8 @@ class AbstractTask(ABC):
     """Examples in the training set."""
     test_size: int
     """Examples in the test set."""
+    validation_size: int = 0
+    """Examples in the validation set."""
 
     @abstractmethod
     def sample(self, key: PRNGKeyArray, size: int) -> Any:
@@ -88,6 +132,40 @@ class AbstractTask(ABC):
     def example(cls) -> Self:
         """A small instance, on which a test is quick."""
         return cls()
+
+
+class AbstractCorpus(AbstractTask):
+    """Examples that exist already: the same for all seeds, and stored once per device, however many
+    members train on them.
+    """
+
+    @property
+    @abstractmethod
+    def splits(self) -> Mapping[str, AbstractBatch]:
+        """The examples of `train`, and of `validation` and `test` if there are any, as NumPy
+        arrays.
+        """
+
+    @property
+    def train_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._size("train")
+
+    @property
+    def validation_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._size("validation")
+
+    @property
+    def test_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._size("test")
+
+    def _size(self, split: str) -> int:
+        return self.splits[split].size if split in self.splits else 0
+
+    def sample(self, key: PRNGKeyArray, size: int) -> Any:
+        raise ConfigError(
+            f"task {type(self).__name__}: a corpus has no new examples, allowed: FullBatch() or "
+            "Minibatch(64)"
+        )
 
 
 class HasVocabulary(Protocol):
@@ -123,7 +201,28 @@ class Output(eqx.Module):
     """
 
     logits: Float[Array, "example *output"]
-    attention: Float[Array, "example *position"]
+    if TYPE_CHECKING:  # a probe of attention is not used with a model that gives none here
+        attention: Array = None  # pyright: ignore[reportAssignmentType]
+    else:
+        attention: Float[Array, "example *position"] | None = None
+    """None for models that give their attention by layer (`attention_layers`)."""
+
+
+class AttentionLayer(eqx.Module):
+    """What the attention of one layer is made of: queries, keys and a kernel. Weights are computed
+    from them by rows, so that no table of all queries and keys is kept.
+    """
+
+    queries: Float[Array, "example head query part"]
+    keys: Float[Array, "example head key part"]
+    kernel: Any
+    """An `AbstractKernel`: scores of queries and keys, and their weights."""
+    mask: Bool[Array, "example key"] | None = None
+    """True where a key may be attended to; None if all may."""
+    words: Bool[Array, "example query"] | None = None
+    """True where a query is a word (and not padding); None if all are."""
+    causal: bool = eqx.field(default=False, static=True)
+    """Whether a query sees only keys up to its own position."""
 
 
 def cross_entropy(
@@ -135,8 +234,18 @@ def cross_entropy(
     return -jnp.mean(jnp.sum(jax.nn.log_softmax(logits) * correct, axis=-1))
 
 
+class HasAttentionLayers(Protocol):
+    """A model that gives the attention of its layers, for the general probes of attention."""
+
+    def attention_layers(self, batch: Any) -> Sequence[AttentionLayer]: ...
+
+
 class AbstractModel(eqx.Module):
-    """A network. Calling it gives logits and attention; `trainable` says which parts learn."""
+    """A network. Calling it gives logits and attention; `trainable` says which parts learn.
+
+    `loss` may have a second parameter `key`: a new key at every step of training, and None when the
+    loss is measured. Dropout needs it.
+    """
 
     @abstractmethod
     def __call__(self, batch: Any) -> Output: ...
@@ -158,7 +267,13 @@ class AbstractModelConfig(ABC):
     """A frozen config that builds a model for a task from a key."""
 
     @abstractmethod
-    def build(self, task: Any, key: PRNGKeyArray) -> AbstractModel: ...
+    def build(self, task: Any, key: PRNGKeyArray) -> Any:
+        """A new model: an `AbstractModel`, or any Equinox module with a `loss`."""
+
+    @property
+    def title(self) -> str:
+        """The name of the model in messages."""
+        return type(self).__name__
 
     @classmethod
     def example(cls) -> tuple[Self, AbstractTask]:
@@ -180,6 +295,29 @@ class AbstractModelConfig(ABC):
         return batches
 
 
+@dataclasses.dataclass(frozen=True)
+class BuiltModel(AbstractModelConfig):
+    """A model that a function builds; `Lab.train` makes it of a bare function."""
+
+    function: Callable[[Any, PRNGKeyArray], Any]
+    """Of task and key."""
+
+    @staticmethod
+    def of(model: Any) -> Any:
+        """A config as it is, a function (or the class of a module) as one; an instance is none."""
+        is_config = isinstance(model, type) and issubclass(model, AbstractModelConfig)
+        if isinstance(model, AbstractModelConfig | eqx.Module) or is_config or not callable(model):
+            return model
+        return BuiltModel(model)
+
+    def build(self, task: Any, key: PRNGKeyArray) -> Any:
+        return self.function(task, key)
+
+    @property
+    def title(self) -> str:
+        return getattr(self.function, "__qualname__", repr(self.function))
+
+
 # -- measuring -------------------------------------------------------------------------------------
 
 
@@ -194,28 +332,62 @@ class Moment:
         test: Any,
         loss: Callable[[Any, Any], Float[Array, ""]],
         build: Callable[[], Any],
+        validation: Any = None,
+        chunk: int | None = None,
     ):
-        self.task, self.model, self.train, self.test = task, model, train, test
-        self._loss, self._build = loss, build
+        self.task, self.model = task, model
+        self._splits = {"train": train, "validation": validation, "test": test}
+        self._loss, self._build, self._chunk = loss, build, chunk
         self._known: dict[Any, Any] = {}
 
-    def once(self, function: Callable[["Moment"], Any]) -> Any:
+    def once(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a function of this moment, computed once for all probes that ask."""
-        if function not in self._known:
-            self._known[function] = function(self)
-        return self._known[function]
+        if (function, arguments) not in self._known:
+            self._known[function, arguments] = function(self, *arguments)
+        return self._known[function, arguments]
+
+    def split(self, name: str) -> Any:
+        """The examples of `train`, `validation` or `test`."""
+        if self._splits.get(name) is None:
+            has = ", ".join(one for one in SPLITS if self._splits[one] is not None)
+            raise ConfigError(f"split: got {name!r}, allowed: those that the task has, {has}")
+        return self._splits[name]
+
+    @property
+    def train(self) -> Any:
+        return self.split("train")
+
+    @property
+    def test(self) -> Any:
+        return self.split("test")
+
+    @property
+    def _parts(self) -> tuple[Any, Any]:
+        return eqx.partition(self.model, eqx.is_inexact_array)
 
     @cached_property
     def _value_and_gradient(self) -> tuple[Float[Array, ""], Any]:
-        moving, still = eqx.partition(self.model, eqx.is_inexact_array)
-        return jax.value_and_grad(lambda part: self._loss(eqx.combine(part, still), self.train))(
-            moving
+        moving, still = self._parts
+        return mean_over_chunks(
+            lambda batch: jax.value_and_grad(
+                lambda part: self._loss(eqx.combine(part, still), batch)
+            )(moving),
+            self.train,
+            self._chunk,
         )
 
     @property
     def loss(self) -> Float[Array, ""]:
-        """Training loss. (Its gradient comes along; the compiler drops it if no probe uses it.)"""
+        """Training loss. (Its gradient comes along; the compiler drops it if no probe uses it. In
+        chunks it does not come along.)
+        """
+        if self._chunk is not None:
+            return self.loss_on("train")
         return self._value_and_gradient[0]
+
+    def loss_on(self, split: str) -> Float[Array, ""]:
+        """The loss on the examples of a split."""
+        return self.once(_loss_on, split)
 
     @property
     def gradient(self) -> Any:
@@ -229,13 +401,26 @@ class Moment:
         """
         return self._build()
 
-    @cached_property
-    def train_output(self) -> Output:
-        return self.model(self.train)
+    def output(self, split: str) -> Output:
+        """What the model gives for the examples of a split, computed in chunks."""
+        return self.once(_output, split)
 
-    @cached_property
+    @property
+    def train_output(self) -> Output:
+        return self.output("train")
+
+    @property
     def test_output(self) -> Output:
-        return self.model(self.test)
+        return self.output("test")
+
+
+def _loss_on(moment: Moment, split: str) -> Float[Array, ""]:
+    of_batch = lambda batch: moment._loss(moment.model, batch)  # noqa: E731
+    return mean_over_chunks(of_batch, moment.split(split), moment._chunk)
+
+
+def _output(moment: Moment, split: str) -> Output:
+    return in_chunks(moment.model, moment.split(split), moment._chunk)
 
 
 @dataclasses.dataclass(frozen=True)

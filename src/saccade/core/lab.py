@@ -3,84 +3,53 @@ done through it, once for all studies.
 """
 
 import dataclasses
-import io
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from functools import cached_property
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+import optax
 from jax.experimental.compilation_cache import compilation_cache
 
 from saccade.core.batches import AbstractBatches, FullBatch
-from saccade.core.checks import ALWAYS, require_batches, require_kinds, require_probes
+from saccade.core.checks import (
+    ALWAYS,
+    require_batches,
+    require_kinds,
+    require_probes,
+    require_unswept,
+)
 from saccade.core.dataset import Frame
-from saccade.core.engine import Engine, Loss, own_loss
+from saccade.core.engine import Engine
 from saccade.core.errors import ConfigError, FileError
-from saccade.core.identity import address, call_identity, content, surroundings, training_digest
-from saccade.core.interfaces import AbstractModelConfig, AbstractTask
-from saccade.core.optimiser import AbstractOptimiser, GradientFlow
+from saccade.core.identity import address, call_identity, content, surroundings
+from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask, BuiltModel
+from saccade.core.job import Job
+from saccade.core.loss import Loss, own_loss
+from saccade.core.measuring import Checkpoints
+from saccade.core.members import Members
+from saccade.core.optimiser import AbstractOptimiser, GradientFlow, OptaxOptimiser
+from saccade.core.plan import Plan
 from saccade.core.program import Program
 from saccade.core.progress import FROM_CACHE, Progress, ProgressLine
-from saccade.core.run import Run, fitted
+from saccade.core.results import as_arrays, from_arrays
+from saccade.core.run import CARRY, STATE
 from saccade.core.schedule import Recording
-from saccade.core.start import chosen_seeds, members_of, sweeps_of
+from saccade.core.start import Seeds, chosen_seeds, members_of, require_same_members, sweeps_of
+from saccade.core.stopping import EarlyStopping
 from saccade.core.storage import locked, read_state, write_state
-from saccade.core.sweep import swept_in, with_sweep
+from saccade.core.sweep import require_count, swept_in, with_sweep
+from saccade.core.training import Precision, Training, in_precision
 
 if TYPE_CHECKING:
     import xarray as xr
 
-Precision = Literal["float32", "float64"]
 _compiled_in: Path | None = None
 """The folder in which JAX keeps compiled programs at the moment."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Training:
-    """The result of a training: trajectory and snapshots as datasets, and the trained models."""
-
-    trajectory: "xr.Dataset"
-    """Every probe at every recorded step; dims: sweeps, seed, step, then the probe's own."""
-    snapshot: "xr.Dataset"
-    """Every probe of `Recording.ends` at the first and the last step."""
-    digest: str
-    """Content address of the training; empty if it cannot be kept."""
-    seconds: float
-    """Time spent training, over all interruptions."""
-    precision: "Precision"
-    _engine: Engine
-    _leaves: Mapping[str, np.ndarray]
-
-    @cached_property
-    def models(self) -> Any:
-        """The trained models of all members, stacked: every array has a leading member dim (sweeps
-        x seeds).
-        """
-        with _in_precision(self.precision):
-            shapes = self._engine.shapes
-            return self._engine.models(*fitted((shapes.learned, shapes.still), self._leaves))
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """What a training would be, from a dry run."""
-
-    name: str
-    members: int
-    steps: int
-    recorded: int
-    memory_bytes: int
-    """Data, weights, optimiser states and recorded numbers of all members."""
-    cached: bool
-    """Whether the result is in the cache."""
-    seconds: float | None
-    """Estimate from a few timed steps without probes; None for a result from the cache, and for a
-    training that does not fit the device."""
 
 
 @dataclasses.dataclass
@@ -100,6 +69,9 @@ class Lab:
     asked_to_stop: Callable[[], bool] | None = None
     """Asked several times per second while training: whether to stop, as on Ctrl-C, with a whole
     state."""
+    members_at_once: int | None = None
+    """Members that are trained at once; more are trained in chunks, one after another, each with
+    its own state and entry in the cache. None: all that fit the device's memory."""
     dry_run: bool = False
     """Train nothing: note in `plans` what would be trained, and give NaN for every number."""
     plans: list[Plan] = dataclasses.field(default_factory=list, init=False)
@@ -109,6 +81,8 @@ class Lab:
         self.folder = Path(self.folder)
         if self.precision not in ("float32", "float64"):
             raise ConfigError(f"precision: got {self.precision!r}, allowed: float32, float64")
+        if self.members_at_once is not None:
+            require_count(self, "members_at_once")
         _use_all_cores()
 
     @property
@@ -123,66 +97,110 @@ class Lab:
     def train(
         self,
         task: AbstractTask,
-        model: AbstractModelConfig,
-        optimiser: AbstractOptimiser,
+        model: AbstractModelConfig | Callable[[Any, Any], Any],
+        optimiser: AbstractOptimiser | optax.GradientTransformation,
         steps: int,
         record: Recording = Recording(),  # noqa: B008 (frozen)
         *,
-        seeds: int | Sequence[int] = 5,
+        seeds: int | Sequence[int] | Seeds = 5,
         sweep: Mapping[str, Sequence[float]] | None = None,
         batches: AbstractBatches = FullBatch(),  # noqa: B008 (frozen)
         loss: Loss | None = None,
+        frozen: Sequence[str] = (),
+        stopping: EarlyStopping | None = None,
         start: Training | None = None,
+        after: Training | None = None,
+        keep_state: bool = False,
         name: str = "training",
     ) -> Training:
         """Train every member (seeds x swept values) at once, and record probes along the way.
 
-        `sweep` maps dotted paths such as "optimiser.rate" or "model.embedding_std" to values; a
-        `Swept` within a config does the same. `batches` says which examples a step sees. `loss`
-        replaces the model's own loss by a function of model and batch. With `start` every member
-        begins with the weights with which the member of the same seed (and swept values) ended
-        another training; task and trainable parts may differ. The same call finds a finished
-        training in the cache, or continues from a saved state.
+        `model` is a config, or a function of task and key that builds an Equinox module.
+        `optimiser` is one of saccade's, or any Optax transformation. `seeds` may vary start, data
+        and order apart (`Seeds`). `sweep` maps dotted paths such as "optimiser.rate" or
+        "model.embedding_std" to values; a `Swept` within a config does the same. `batches` says
+        which examples a step sees. `loss` replaces the model's own loss by a function of model and
+        batch (and `key`, for dropout). Parts whose paths are in `frozen` do not learn. With
+        `stopping` a member ends early and keeps its best weights.
+
+        With `start` every member begins with the weights with which the member of the same seed
+        (and swept values) ended another training; task and trainable parts may differ. With `after`
+        it goes on from another training of the same members: from its weights, optimiser state,
+        order of examples and last step, for `steps` more steps. That one must have been trained
+        with `keep_state`.
+
+        The same call finds a finished training in the cache, or continues from a saved state.
         """
-        require_kinds(task=task, model=model, optimiser=optimiser, record=record, batches=batches)
+        given: dict[str, Any] = {"task": task, "model": BuiltModel.of(model)}
+        given["optimiser"] = OptaxOptimiser.of(optimiser)
+        require_kinds(**given, record=record, batches=batches, stopping=stopping)
+        require_unswept(steps=steps, seeds=seeds)
         if not isinstance(steps, int | np.integer) or isinstance(steps, bool) or steps < 0:
             raise ConfigError(f"steps: got {steps!r}, allowed: a whole number, at least 0")
         if isinstance(optimiser, GradientFlow) and not isinstance(batches, FullBatch):
             raise ConfigError(f"batches: got {batches}, allowed: FullBatch() with GradientFlow")
         if loss is not None and not callable(loss):
             raise ConfigError(f"loss: got {loss!r}, allowed: a function of model and batch")
-        if start is not None and not isinstance(start, Training):
-            raise ConfigError(f"start: got {start!r}, allowed: a Training, or None")
-        require_batches(batches, task)
-        steps = int(steps)
-        recorded = record.at.steps(steps)
-        chosen = chosen_seeds(seeds)
-        task, model, optimiser = _swept_parts(task, model, optimiser, sweep or {})
-        sweeps = swept_in(task, model, optimiser)
-        sweeps |= sweeps_of(start, sweeps)
-        require_probes(record, task, sweeps)
+        for argument, value in (("start", start), ("after", after)):
+            if value is not None and not isinstance(value, Training):
+                raise ConfigError(f"{argument}: got {value!r}, allowed: a Training, or None")
+        apart = seeds.apart() if isinstance(seeds, Seeds) else {}
+        chosen = chosen_seeds(seeds.of if isinstance(seeds, Seeds) else seeds)
+        parts = _swept_parts(given, sweep or {})
+        require_batches(batches, parts[0])
+        sweeps = swept_in(*parts)
+        sweeps |= sweeps_of(start or after, sweeps)
+        require_probes(record, parts[0], sweeps)
+        first = 0
+        if after is not None:
+            first = require_same_members(after, sweeps, chosen, start)
+        recorded = record.at.steps(first + int(steps))
+        recorded = np.union1d(recorded[recorded >= first], [first]).astype(np.int64)
 
-        with _in_precision(self.precision), self._compilation_cache():
-            members = members_of(chosen, sweeps, start, self.precision)
-            devices = jax.local_devices()[: len(members.seed)]
-            engine = Engine(
-                task, model, optimiser, members, devices, record, batches, loss or own_loss
-            )
-            engine.require_fitting_start()
-            around = surroundings(self.device, self.precision)
-            digest = training_digest(engine, steps, recorded, around)
-            run = Run(self, engine, steps, recorded, name, digest)
-            arrays, seconds = self._planned(run) if self.dry_run else run.result()
-            leaves = {key: value for key, value in arrays.items() if key.startswith("carry:")}
-            frame = Frame(sweeps, chosen, optimiser, task)
-            trajectory = frame.dataset(arrays, "probes", recorded, record.probes)
-            ends = np.unique([0, steps])
+        with in_precision(self.precision), self._compilation_cache():
+            members = members_of(chosen, sweeps, start, self.precision, apart)
+            if after is not None:
+                members = dataclasses.replace(members, start=after.start)
+            options: Any = (record, batches, loss or own_loss, tuple(frozen), stopping)
+            engine_of = lambda some: Engine(*parts, some, _devices(some), *options)  # noqa: E731
+            begun = None if after is None else after.state
+            job = Job(self, engine_of, first + int(steps), recorded, name, begun, keep_state)
+            engine, digest, arrays, seconds = job.result(members)
+            reached = recorded[: len(arrays["probes:loss"])]
+            frame = Frame(sweeps, chosen, parts[2], parts[0], apart)
+            trajectory = frame.dataset(arrays, "probes", reached, record.probes)
+            ends = np.unique([first, reached[-1]])
             snapshot = (
                 frame.dataset(arrays, "snapshots", ends, record.ends)
-                if record.ends
+                if engine.has_ends
                 else trajectory[list(ALWAYS)].sel(step=ends)
             )
+        leaves = {key: it for key, it in arrays.items() if key.startswith((CARRY, STATE))}
         return Training(trajectory, snapshot, digest or "", seconds, self.precision, engine, leaves)
+
+    def measure(
+        self,
+        task: AbstractTask,
+        models: Sequence[Any] | Mapping[int, Sequence[Any]],
+        probes: Sequence[AbstractProbe],
+        *,
+        steps: Sequence[int] | None = None,
+        loss: Loss | None = None,
+        chunk: int | None = None,
+    ) -> "xr.Dataset":
+        """Probes on models that exist already, such as the checkpoints of one run (or of several,
+        by seed): the dataset that a training here would have given.
+
+        `steps` are those of the checkpoints, ascending; without them they are numbered from 0. The
+        task's examples are those of the seed (0, if there is one run). Displacements count from the
+        first checkpoint. `chunk` is the number of examples evaluated at once.
+        """
+        record = Recording(probes, chunk=chunk)
+        require_kinds(task=task, record=record)
+        require_probes(record, task, {})
+        with in_precision(self.precision), self._compilation_cache():
+            given = Checkpoints.of(models, steps, self.precision)
+            return given.measured(task, record, loss or own_loss)
 
     def cached(
         self, function: Callable[..., Any], *arguments: Any, version: Any = None, name: str = ""
@@ -197,7 +215,7 @@ class Lab:
         name among the arguments counts as a text.
         """
         title = name or getattr(function, "__qualname__", type(function).__qualname__)
-        with _in_precision(self.precision), self._compilation_cache():
+        with in_precision(self.precision), self._compilation_cache():
             around = surroundings(self.device, self.precision)
             program = _traced(function, arguments, title) if version is None else None
             if program is not None:
@@ -216,44 +234,17 @@ class Lab:
             with locked(file.with_suffix(".lock")):
                 if file.exists() and not self.fresh:
                     self._say(title, FROM_CACHE)
-                    return _from_arrays(*read_state(file))
+                    return from_arrays(*read_state(file))
                 begun = time.monotonic()
                 result = call()
-                write_state(file, *_as_arrays(result, title))
+                write_state(file, *as_arrays(result, title))
                 self._say(title, "", time.monotonic() - begun)
-                return _from_arrays(*read_state(file))
+                return from_arrays(*read_state(file))
 
     def _say(self, name: str, note: str, seconds: float = 0.0) -> None:
         if self.progress is not None:
             nan = float("nan")
             self.progress(Progress(name, 0, 0, nan, 0, 1, None, True, note, seconds))
-
-    def _planned(self, run: Run) -> tuple[dict[str, np.ndarray], float]:
-        """Note a training instead of doing it; every number is NaN."""
-        engine, cached = run.engine, run.is_finished()
-        seconds = None if cached else _estimate(engine, run.steps)
-        rows = engine.programs["advance"].shapes[1]
-        ends = engine.programs["snapshot"].shapes if "snapshot" in engine.programs else {}
-        lengths = {"probes": len(run.recorded), "snapshots": len(np.unique([0, run.steps]))}
-        arrays = {}
-        for which, shapes in (("probes", rows), ("snapshots", ends)):
-            for variable, shape in shapes.items():
-                inner = shape.shape[2:] if which == "probes" else shape.shape[1:]
-                full = (lengths[which], engine.count, *inner)
-                filler = np.nan if np.issubdtype(shape.dtype, np.floating) else -1
-                # A view: what may not fit is reported, not allocated.
-                arrays[f"{which}:{variable}"] = np.broadcast_to(
-                    np.asarray(filler, shape.dtype), full
-                )
-        carry = engine.shapes
-        kept = jax.tree.leaves((carry.learned, carry.still))
-        zeros = {f"carry:{at}": np.zeros(one.shape, one.dtype) for at, one in enumerate(kept)}
-        memory = sum(array.nbytes for array in arrays.values())
-        memory += sum(_bytes(tree) for tree in (carry, rows, engine.data_shapes))
-        self.plans.append(
-            Plan(run.name, engine.count, run.steps, len(run.recorded), memory, cached, seconds)
-        )
-        return arrays | zeros, 0.0
 
     @contextmanager
     def _compilation_cache(self) -> Iterator[None]:
@@ -273,10 +264,10 @@ class Lab:
 
 
 def _swept_parts(
-    task: Any, model: Any, optimiser: Any, sweep: Mapping[str, Sequence[float]]
+    parts: dict[str, Any], sweep: Mapping[str, Sequence[float]]
 ) -> tuple[Any, Any, Any]:
-    """The three configs with the sweeps of a call put in."""
-    parts = {"task": task, "model": model, "optimiser": optimiser}
+    """Task, model and optimiser with the sweeps of a call put in."""
+    parts = {**parts}
     if not isinstance(sweep, Mapping):
         raise ConfigError(f'sweep: got {sweep!r}, allowed: {{"optimiser.rate": [0.1, 0.2]}}')
     last_names = [path.rpartition(".")[2] for path in sweep]
@@ -284,7 +275,7 @@ def _swept_parts(
         head, _, rest = path.partition(".")
         if head not in parts or not rest:
             raise ConfigError(
-                f"sweep {path}: no such float, allowed: paths that begin with {', '.join(parts)}"
+                f"sweep {path}: no such number, allowed: paths that begin with {', '.join(parts)}"
             )
         try:
             dim = path if last_names.count(path.rpartition(".")[2]) > 1 else rest
@@ -292,6 +283,10 @@ def _swept_parts(
         except ConfigError as error:
             raise ConfigError(f"{head}: {error}") from error
     return parts["task"], parts["model"], parts["optimiser"]
+
+
+def _devices(members: Members) -> list[Any]:
+    return jax.local_devices()[: len(members.seed)]
 
 
 def _traced(function: Callable[..., Any], arguments: Sequence[Any], title: str) -> Program:
@@ -303,67 +298,6 @@ def _traced(function: Callable[..., Any], arguments: Sequence[Any], title: str) 
             f"cached {title}: JAX cannot trace it ({type(error).__name__}: {reason}); give it "
             "arrays and let it return arrays, or state a version"
         ) from error
-
-
-def _as_arrays(result: Any, title: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """A result as a header and named arrays: a dataset, or a tree of tuples, dicts and arrays."""
-    import xarray as xr
-
-    if isinstance(result, xr.DataArray):
-        raise ConfigError(f"cached {title}: gave a DataArray, allowed: a Dataset; use to_dataset()")
-    if isinstance(result, xr.Dataset):
-        payload = bytes(result.to_netcdf(None, engine="h5netcdf"))  # pyright: ignore[reportArgumentType]
-        return {"tree": "dataset"}, {"0": np.frombuffer(payload, np.uint8)}
-    arrays: dict[str, np.ndarray] = {}
-
-    def shape(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {"dict": {str(key): shape(one) for key, one in value.items()}}
-        if isinstance(value, tuple | list):
-            return {"tuple": [shape(one) for one in value]}
-        array = np.asarray(value)
-        if array.dtype.kind not in "biufc":
-            raise ConfigError(
-                f"cached {title}: gave a {type(value).__name__}, allowed: numbers, arrays, tuples "
-                "and dicts of them, or an xarray Dataset"
-            )
-        arrays[str(len(arrays))] = array
-        return len(arrays) - 1
-
-    return {"tree": shape(result)}, arrays
-
-
-def _from_arrays(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
-    if header["tree"] == "dataset":
-        import xarray as xr
-
-        with xr.open_dataset(io.BytesIO(arrays["0"].tobytes()), engine="h5netcdf") as dataset:
-            return dataset.load()
-
-    def filled(tree: Any) -> Any:
-        if isinstance(tree, int):
-            return arrays[str(tree)]
-        if "dict" in tree:
-            return {key: filled(one) for key, one in tree["dict"].items()}
-        return tuple(filled(one) for one in tree["tuple"])
-
-    return filled(header["tree"])
-
-
-def _estimate(engine: Engine, steps: int) -> float | None:
-    """Seconds that a training would take, from a few steps. The run reuses what is compiled."""
-    begun = time.monotonic()
-    try:
-        carry = jax.block_until_ready(engine.steps(engine.start(), 0, 0))
-    except jax.errors.JaxRuntimeError:  # it does not fit the device
-        return None
-    compiled, done, count = time.monotonic(), 0, 1
-    while done < steps and time.monotonic() - compiled < 0.3:
-        count = min(2 * count, steps - done)
-        carry = jax.block_until_ready(engine.steps(carry, done, count))
-        done += count
-    per_step = (time.monotonic() - compiled) / max(done, 1)
-    return compiled - begun + per_step * steps
 
 
 def _compile_in(folder: Path) -> None:
@@ -379,10 +313,6 @@ def _compile_in(folder: Path) -> None:
     _compiled_in = folder
 
 
-def _bytes(tree: Any) -> int:
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
 def _use_all_cores() -> None:
     """Make every core a JAX device, if JAX has not started yet: members then train in parallel on a
     CPU.
@@ -391,9 +321,3 @@ def _use_all_cores() -> None:
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
     except (RuntimeError, AttributeError):
         return  # JAX is already running; it keeps the devices it has
-
-
-def _in_precision(precision: Precision) -> Any:
-    if precision == "float64":
-        return jax.enable_x64(True)
-    return nullcontext() if not jax.config.jax_enable_x64 else jax.enable_x64(False)  # pyright: ignore[reportAttributeAccessIssue]

@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from saccade.core.errors import ConfigError
+__all__: list[str] = []
 
-PURPOSES = ("init", "data", "order", "evaluation", "label")
+PURPOSES = ("init", "data", "order", "evaluation", "label", "validation", "dropout")
 """Each has its own key, so that changing one never moves another."""
+VARIED = {"start": ("init",), "order": ("order", "dropout")}
+"""What can have a seed of its own, and for which purposes; `data` is for all others."""
 
 NOT_DIVERGED = -1
 
@@ -40,10 +42,28 @@ class Members(eqx.Module):
     """None, or the numbers of the models with which the members start instead of those that
     their seeds draw.
     """
-    values: tuple[Float[Array, " member"], ...] = ()
+    values: tuple[Float[Array, " member"] | Int[Array, " member"], ...] = ()
     """What the swept fields of task, model and optimiser get, in the order of these fields;
     filled in by the engine.
     """
+    apart: dict[str, Int[Array, " member"]] = eqx.field(default_factory=dict)
+    """Seeds of start, data or order that differ from `seed`."""
+
+    def key(self, purpose: str) -> Array:
+        """The key of one member for one purpose."""
+        group = next((name for name, of in VARIED.items() if purpose in of), "data")
+        return purpose_key(self.apart.get(group, self.seed), purpose)
+
+
+class Stopping(eqx.Module):
+    """The best that a member has measured so far."""
+
+    best: Float[Array, ""]
+    best_step: Int[Array, ""]
+    stopped: Int[Array, ""]
+    """Step at which the member stopped, or -1."""
+    learned: PyTree
+    """The trained arrays at the best step."""
 
 
 class Carry(eqx.Module):
@@ -55,22 +75,24 @@ class Carry(eqx.Module):
     """The arrays that are part of the model but never move."""
     optimiser_state: PyTree
     order: Int[Array, " example"] | None
-    """Order of the examples in this epoch (minibatches only)."""
+    """Order of the examples in this epoch (minibatches only); by length, bucket after bucket."""
     diverged: Int[Array, ""]
     """Step at which the loss stopped being finite, or -1."""
     unit: Float[Array, ""]
     """What this member's steps are multiplied by: 1, or 1 / curvature at its start (see
     `AbstractStepper.curvature`).
     """
+    stopping: Stopping | None = None
+    """What early stopping remembers."""
+    elapsed: Float[Array, ""] | None = None
+    """Integral of the rate, where only the optimiser's state knows the rate."""
 
 
 def trainable(model: Any) -> PyTree:
-    if not hasattr(model, "trainable"):
-        raise ConfigError(
-            f"model: got a {type(model).__name__} without `trainable`, allowed: an AbstractModel; "
-            "subclass it, or add a method that gives a tree of booleans over the leaves"
-        )
-    return model.trainable()
+    """Which leaves learn; all real numbers of a module that does not say."""
+    if hasattr(model, "trainable"):
+        return model.trainable()
+    return jax.tree.map(eqx.is_inexact_array, model)
 
 
 def is_inexact(leaf: Any) -> bool:
@@ -81,6 +103,8 @@ def is_inexact(leaf: Any) -> bool:
 def still_going(carry: Carry, finite: Any, step: Any) -> tuple[Bool[Array, ""], Int[Array, ""]]:
     """Whether a member goes on, and the step at which it diverged."""
     going = carry.diverged == NOT_DIVERGED
+    if carry.stopping is not None:
+        going = going & (carry.stopping.stopped == NOT_DIVERGED)
     alive = going & finite
     return alive, jnp.where(alive | ~going, carry.diverged, jnp.asarray(step).astype(jnp.int32))
 

@@ -22,6 +22,8 @@ _KNOWN = re.compile(
     "Sharding|SPMD|annotate_device_placement|ApproxTopK|tpu_custom_call|(xla|mhlo|stablehlo|chlo)\\."
     r"|lapack_|(cu|hip)(blas|solver|sparse|dnn|_threefry)|__(gpu|cublas|cudnn|op)\$"
 )
+
+__all__: list[str] = []
 """Names of calls that XLA itself knows, with everything that shapes them in the text."""
 
 
@@ -60,6 +62,15 @@ class Program:
     def shapes(self) -> Any:
         """Shapes and dtypes of the result."""
         return self._lowered.out_info
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a device needs to run it; 0 where the compiler does not say."""
+        found = self._compiled.memory_analysis()
+        if found is None:
+            return 0
+        kept = found.argument_size_in_bytes + found.output_size_in_bytes
+        return kept + found.temp_size_in_bytes - found.alias_size_in_bytes
 
     @cached_property
     def _compiled(self) -> Any:

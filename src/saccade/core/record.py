@@ -77,6 +77,9 @@ class Arm:
         return self.trajectory.isel(step=-1)
 
 
+Arms = Mapping[str, Arm]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Record:
     """Everything that one run of a study left."""

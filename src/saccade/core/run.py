@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from saccade.core.engine import PIECES, Engine
-from saccade.core.errors import FileError, InterruptedTrainingError
-from saccade.core.members import NOT_DIVERGED
+from saccade.core.engine import PIECES, Engine, at_best
+from saccade.core.errors import ConfigError, FileError, InterruptedTrainingError
+from saccade.core.members import NOT_DIVERGED, Carry
 from saccade.core.optimiser import GradientFlow
 from saccade.core.progress import FROM_CACHE, Progress
 from saccade.core.storage import locked, read_state, write_state
@@ -23,6 +23,10 @@ from saccade.core.storage import locked, read_state, write_state
 if TYPE_CHECKING:
     from saccade.core.lab import Lab
 
+__all__: list[str] = []
+
+CARRY, STATE = "carry:", "state:"
+"""Names of the arrays of a result: the models, and the whole last state."""
 NOT_KEPT = "not kept: the program calls code outside (Python?), so its identity is not known"
 
 
@@ -37,6 +41,10 @@ class Run:
     name: str
     digest: str | None
     """Content address; None for a training that cannot be kept."""
+    after: Carry | None = None
+    """The state with which it begins, if it goes on from another training."""
+    keep_state: bool = False
+    """Whether the result has the whole last state, so that another training can go on from it."""
     begun: float = dataclasses.field(default_factory=time.monotonic)
 
     @property
@@ -45,19 +53,31 @@ class Run:
 
     def is_finished(self) -> bool:
         """Whether the result is in the cache and would be used."""
-        return bool(not self.lab.fresh and self._saved()[0].get("finished"))
+        return not self.lab.fresh and self._is_result(*self._saved())
+
+    def _is_result(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> bool:
+        """Whether what was saved is finished, with the last state if that is asked for."""
+        return bool(header.get("finished")) and (not self.keep_state or f"{STATE}0" in arrays)
 
     def result(self) -> tuple[dict[str, np.ndarray], float]:
         """What the training left, and the seconds that it took; from the cache if it is there."""
         lock = locked(self.file.with_suffix(".lock"), self._say_waiting)
         with lock if self.digest else nullcontext():
             header, arrays = self._saved()
-            if header.get("finished") and not self.lab.fresh:
+            if self._is_result(header, arrays) and not self.lab.fresh:
                 self._say(self.steps, finished=True, note=FROM_CACHE)
                 return arrays, header["seconds"]
-            if self.lab.fresh and header.get("finished"):
+            if header.get("finished"):
                 header, arrays = {}, {}
-            return self._trained(header, arrays)
+            try:
+                return self._trained(header, arrays)
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" not in str(error):
+                    raise
+                raise ConfigError(
+                    f"{self.name}: {self.engine.count} members do not fit the device's memory; "
+                    f"train fewer at once, with Lab(members_at_once={self.engine.count // 2 or 1})"
+                ) from error
 
     def _saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         if self.digest is None or not self.file.exists():
@@ -72,9 +92,13 @@ class Run:
     ) -> tuple[dict[str, np.ndarray], float]:
         engine = self.engine
         measured = Measured(engine, saved)
-        fresh = not header
-        carry = engine.start() if fresh else engine.put(fitted(engine.shapes, saved, self.file))
-        step = int(header.get("step", 0))
+        if header:
+            carry = engine.put(fitted(engine.shapes, saved, self.file))
+        elif self.after is not None:
+            carry = engine.put(engine.pad(self.after))
+        else:
+            carry = engine.start()
+        step = int(header.get("step", self.recorded[0]))
         begun = last_state = time.monotonic()
         writing = 0.0
         before = float(header.get("seconds", 0.0))
@@ -86,8 +110,11 @@ class Run:
             nonlocal last_state, writing
             started = time.monotonic()
             # A finished training no longer needs the optimiser, which has most of the numbers.
-            kept: Any = (carry.learned, carry.still) if finished else carry
+            best = at_best(carry)
+            kept: Any = (best.learned, best.still) if finished else carry
             arrays = measured.arrays() | leaves(kept)
+            if finished and self.keep_state:
+                arrays |= leaves(carry, STATE)
             if self.digest is not None:
                 seconds = before + started - begun
                 header = {"digest": self.digest, "step": step, "finished": finished}
@@ -97,7 +124,7 @@ class Run:
             return arrays
 
         with polite_interrupt() as stop:
-            if not header and engine.record.ends:
+            if not header and engine.has_ends:
                 measured.add("snapshots", engine.snapshot(carry))
             while targets:
                 started = time.monotonic()
@@ -110,6 +137,8 @@ class Run:
                 if first_step is None:
                     # The first dispatch compiles: it says nothing about the rest.
                     first_step, compiled = step, now
+                if engine.stopping is not None and measured.ended(self.recorded):
+                    targets.clear()
                 left = _left(now - compiled, step - first_step, self.steps - step)
                 self._say(step, measured=measured, seconds_left=left)
                 if self.lab.asked_to_stop is not None and self.lab.asked_to_stop():
@@ -124,8 +153,8 @@ class Run:
                 # Large states take long to write.
                 if targets and now - last_state > self.lab.state_interval + 20 * writing:
                     state(finished=False)
-            if self.steps > 0 and engine.record.ends:
-                measured.add("snapshots", engine.snapshot(carry))
+            if self.steps > self.recorded[0] and engine.has_ends:
+                measured.add("snapshots", engine.snapshot(at_best(carry)))
         arrays = state(finished=True)
         note = "" if self.digest else NOT_KEPT
         self._say(self.steps, measured=measured, finished=True, note=note)
@@ -215,6 +244,22 @@ class Measured:
         losses = self._rows["probes:loss"][-1][~diverged]
         return float(losses.mean()) if losses.size else float("nan"), int(diverged.sum())
 
+    def ended(self, recorded: np.ndarray) -> bool:
+        """Whether all members have stopped or diverged. What was recorded after the last of them is
+        dropped, so that the result does not depend on how many steps a dispatch had.
+        """
+        stopped, diverged = (
+            self._rows[f"probes:{name}"][-1] for name in ("stopped_at", "diverged_at")
+        )
+        last = np.where(stopped >= 0, stopped, diverged)
+        if np.any(last < 0):
+            return False
+        kept = int(np.searchsorted(recorded, last.max())) + 1
+        for key, rows in self._rows.items():
+            if key.startswith("probes:"):
+                del rows[kept:]
+        return True
+
     def arrays(self) -> dict[str, np.ndarray]:
         return {key: np.stack(rows) for key, rows in self._rows.items()}
 
@@ -230,18 +275,21 @@ def _next_length(length: int, seconds: float) -> int:
     return max(length // 2, 1) if seconds > 0.6 else length
 
 
-def leaves(carry: Any) -> dict[str, np.ndarray]:
-    return {f"carry:{at}": np.asarray(leaf) for at, leaf in enumerate(jax.tree.leaves(carry))}
+def leaves(carry: Any, prefix: str = CARRY) -> dict[str, np.ndarray]:
+    return {f"{prefix}{at}": np.asarray(leaf) for at, leaf in enumerate(jax.tree.leaves(carry))}
 
 
 def fitted(
-    tree: Any, saved: Mapping[str, np.ndarray], origin: Path | str = "a finished training"
+    tree: Any,
+    saved: Mapping[str, np.ndarray],
+    origin: Path | str = "a finished training",
+    prefix: str = CARRY,
 ) -> Any:
-    """The tree of shapes with the saved arrays in their places."""
+    """The tree of shapes with the saved arrays in their places, whatever the number of members."""
     shapes, structure = jax.tree.flatten(tree)
-    found = [saved.get(f"carry:{place}") for place in range(len(shapes))]
+    found = [saved.get(f"{prefix}{place}") for place in range(len(shapes))]
     for shape, leaf in zip(shapes, found, strict=True):
-        if leaf is None or leaf.shape != shape.shape or leaf.dtype != shape.dtype:
+        if leaf is None or leaf.shape[1:] != shape.shape[1:] or leaf.dtype != shape.dtype:
             raise FileError(
                 f"{origin}: the saved state does not fit its own config; delete it and run again"
             )

@@ -105,8 +105,13 @@ class Recording:
     """The steps at which they are measured."""
     ends: Sequence[AbstractProbe] = ()
     """Measured at the first and the last step only."""
+    chunk: int | None = None
+    """Examples that are evaluated at once. None: 512 of a corpus, all of generated data. Training
+    with full batches always evaluates all."""
 
     def __post_init__(self):
+        if self.chunk is not None:
+            require_count(self, "chunk")
         for name in ("probes", "ends"):
             given = getattr(self, name)
             listed = (given,) if isinstance(given, AbstractProbe | type) else given

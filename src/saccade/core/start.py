@@ -1,5 +1,6 @@
 """Members of a training, and the weights of another training with which they may start."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,57 @@ from saccade.core.members import Members
 from saccade.core.sweep import Swept
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from saccade.core.lab import Training
+
+
+@dataclasses.dataclass(frozen=True)
+class Seeds:
+    """Seeds of the members, with seeds of their own for start, data or order.
+
+    `Seeds(8, start=0)`: eight members with one start, each with its own data and order.
+    """
+
+    of: int | Sequence[int] = 5
+    """A count, or a list of seeds: the axis `seed` of the record."""
+    start: int | Sequence[int] | None = None
+    """Seed of the initial weights: one for all members, or one per seed; None: the member's."""
+    data: int | Sequence[int] | None = None
+    """Seed of generated examples and of teachers."""
+    order: int | Sequence[int] | None = None
+    """Seed of the order of examples, of fresh examples and of dropout."""
+
+    def __post_init__(self):
+        count = len(chosen_seeds(self.of))
+        for name in APART:
+            given = getattr(self, name)
+            if given is None or _is_seed(given):
+                continue
+            listed = list(given) if isinstance(given, Iterable) else []
+            if len(listed) != count or not all(map(_is_seed, listed)):
+                raise ConfigError(
+                    f"seeds: got {name} {given!r}, allowed: a whole number from 0, or one for each "
+                    f"of the {count} seeds"
+                )
+
+    def apart(self) -> dict[str, tuple[int, ...]]:
+        """The seeds that differ from the members', one per seed."""
+        count, given = len(chosen_seeds(self.of)), {name: getattr(self, name) for name in APART}
+        return {
+            name: (int(value),) * count if _is_seed(value) else tuple(map(int, value))
+            for name, value in given.items()
+            if value is not None
+        }
+
+
+APART = ("start", "data", "order")
+
+
+def seed_of(trajectory: "xr.Dataset", what: str) -> "xr.DataArray":
+    """The seeds from which start, data or order of the members of a record were drawn."""
+    name = f"{what}_seed"
+    return trajectory[name if name in trajectory.coords else "seed"]
 
 
 def chosen_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
@@ -27,6 +78,10 @@ def chosen_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
             "from 0"
         )
     return chosen
+
+
+def _is_seed(number: Any) -> bool:
+    return _whole(number) and 0 <= number < 2**32
 
 
 def _whole(number: Any) -> bool:
@@ -44,11 +99,31 @@ def sweeps_of(start: "Training | None", known: Mapping[str, Swept]) -> dict[str,
     return {dim: Swept.over(dim, loss[dim].values.tolist()) for dim in dims}
 
 
+def require_same_members(
+    after: "Training",
+    sweeps: Mapping[str, Swept],
+    seeds: Sequence[int],
+    start: "Training | None",
+) -> int:
+    """Refuse to go on with other members; the last step of the other training."""
+    if start is not None:
+        raise ConfigError("start: got a training beside `after`, allowed: one of the two")
+    loss = after.trajectory["loss"]
+    had = {str(dim): loss[dim].values.tolist() for dim in loss.dims if dim != "step"}
+    wanted = {name: list(swept.grid) for name, swept in sweeps.items()} | {"seed": list(seeds)}
+    if had != wanted:
+        raise ConfigError(
+            f"after: got members {wanted}, allowed: those of the other training, {had}"
+        )
+    return int(loss["step"][-1])
+
+
 def members_of(
     seeds: Sequence[int],
     sweeps: Mapping[str, Swept] = {},
     start: "Training | None" = None,
     precision: str = "float32",
+    apart: Mapping[str, Sequence[int]] = {},
 ) -> Members:
     """Every seed with every choice of swept values."""
     grids = (range(len(swept.grid)) for swept in sweeps.values())
@@ -56,7 +131,9 @@ def members_of(
     columns = np.asarray(choices, dtype=np.uint32).T
     chosen = {key: columns[place].astype(np.int32) for place, key in enumerate(sweeps)}
     given = None if start is None else _weights(start, seeds, sweeps, choices, precision)
-    return Members(columns[-1], chosen, given)  # pyright: ignore[reportArgumentType]
+    repeats = len(choices) // len(seeds)
+    varied = {name: np.tile(np.asarray(own, np.uint32), repeats) for name, own in apart.items()}
+    return Members(columns[-1], chosen, given, apart=varied)  # pyright: ignore[reportArgumentType]
 
 
 def _weights(

@@ -20,6 +20,8 @@ import numpy as np
 
 from saccade.core.errors import FileError
 
+__all__: list[str] = []
+
 _MAGIC = b"SACCADE\x01"
 _TRAILER = struct.Struct(">8sQ32s")
 

@@ -1,9 +1,9 @@
 """Values that vary over an ensemble, and checks of config fields.
 
-A `Swept` may take the place of any float of a config (such fields are typed `float`). It travels
-through the study into the configs of task, model and optimiser; `Lab.train` finds it there and
-makes one member for every value. Arithmetic with numbers gives another `Swept` of the same name, so
-that `variance ** 0.5` can be swept by the variance.
+A `Swept` may take the place of any number of a config that no shape depends on (such fields are
+typed `float` or `int`). It travels through the study into the configs of task, model and optimiser;
+`Lab.train` finds it there and makes one member for every value. Arithmetic with numbers gives
+another `Swept` of the same name, so that `variance ** 0.5` can be swept by the variance.
 """
 
 import copy
@@ -39,7 +39,9 @@ class Swept:
     @staticmethod
     def over(name: str, grid: Iterable[float]) -> "Swept":
         try:
-            values = tuple(float(value) for value in grid)
+            listed = list(grid)
+            kind = int if all(isinstance(one, int | np.integer) for one in listed) else float
+            values = tuple(kind(value) for value in listed)
         except (TypeError, ValueError):
             raise ConfigError(f"sweep {name}: got {grid!r}, allowed: a list of numbers") from None
         if not values:
@@ -49,6 +51,19 @@ class Swept:
         if not all(math.isfinite(value) for value in values):
             raise ConfigError(f"sweep {name}: got {_listed(values)}, allowed: finite numbers")
         return Swept(name, values, values)
+
+    def of_kind(self, kind: Any) -> "Swept":
+        """With values for a field of this type: whole numbers for a count."""
+        if kind in (float, "float"):
+            grid, values = (tuple(map(float, of)) for of in (self.grid, self.values))
+            return Swept(self.name, grid, values)
+        if kind in (int, "int"):
+            if any(value != int(value) for value in self.values):
+                got = _listed(self.values)
+                raise ConfigError(f"sweep {self.name}: got {got}, allowed: whole numbers")
+            grid = tuple(int(one) if one == int(one) else one for one in self.grid)
+            return Swept(self.name, grid, tuple(int(value) for value in self.values))
+        return self
 
     def _map(self, function: Callable[[float], float]) -> "Swept":
         return Swept(self.name, self.grid, tuple(function(value) for value in self.values))
@@ -184,7 +199,9 @@ def map_swept(config: T, function: Callable[[Swept], Any]) -> T:
         return config
     copied = object.__new__(type(config)) if swept_in(config) else copy.copy(config)
     for field in dataclasses.fields(config):
-        object.__setattr__(copied, field.name, map_swept(getattr(config, field.name), function))
+        value = getattr(config, field.name)
+        value = value.of_kind(field.type) if isinstance(value, Swept) else value
+        object.__setattr__(copied, field.name, map_swept(value, function))
     return copied
 
 
@@ -216,8 +233,15 @@ def over_sweeps(
 
 
 def with_sweep(config: T, path: str, values: Iterable[float], name: str | None = None) -> T:
-    """The config with the float at a dotted path swept, under that path or another name."""
-    return replaced(config, path_of(path, sweepable(config)), Swept.over(name or path, values))
+    """The config with the number at a dotted path swept, under that path or another name."""
+    found = path_of(path, sweepable(config))
+    owner: Any = config
+    for part in found.split(".")[:-1]:
+        owner = getattr(owner, part)
+    (kind,) = (
+        one.type for one in dataclasses.fields(owner) if one.name == found.rpartition(".")[2]
+    )
+    return replaced(config, found, Swept.over(name or path, values).of_kind(kind))
 
 
 def replaced(config: T, path: str, value: Any) -> T:
@@ -235,16 +259,16 @@ def path_of(name: str, paths: Sequence[str]) -> str:
     if len(found) > 1:
         raise ConfigError(f"sweep {name}: stands for {', '.join(found)}; give the whole path")
     if not found:
-        raise ConfigError(f"sweep {name}: no such float, allowed: {', '.join(paths) or 'none'}")
+        raise ConfigError(f"sweep {name}: no such number, allowed: {', '.join(paths) or 'none'}")
     return found[0]
 
 
 def sweepable(config: Any) -> list[str]:
-    """Dotted paths of the float fields of a config."""
+    """Dotted paths of the numbers of a config."""
     paths: list[str] = []
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        if isinstance(value, float | Swept):
+        if isinstance(value, float | int | Swept) and not isinstance(value, bool):
             paths.append(field.name)
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             paths += [f"{field.name}.{inner}" for inner in sweepable(value)]

@@ -10,6 +10,8 @@ from typing import Any
 
 from saccade.core.progress import Progress
 
+__all__: list[str] = []
+
 _progress: Any = None
 _stop: Any = None
 _parent: int | None = None

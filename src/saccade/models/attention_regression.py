@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from saccade.core.errors import ConfigError
-from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Output
+from saccade.core.interfaces import AbstractModel, AbstractModelConfig, AttentionLayer, Output
 from saccade.core.sweep import require, require_choices, require_count, require_finite
 from saccade.models.freezing import without
 from saccade.models.kernels import KERNELS, AbstractKernel, KernelName
@@ -37,10 +37,14 @@ class AttentionRegression(AbstractModel):
     kernel: AbstractKernel
     frozen: tuple[str, ...] = eqx.field(static=True)
 
-    def attention(self, batch: Sequences) -> Float[Array, "sequence head position key"]:
+    def attention_layers(self, batch: Sequences) -> tuple[AttentionLayer]:
         queries = jnp.einsum("snf,hfk->shnk", batch.inputs, self.queries)
         keys = jnp.einsum("snf,hfk->shnk", batch.inputs, self.keys)
-        return self.kernel.weights(self.kernel.scores(queries, keys))
+        return (AttentionLayer(queries, keys, self.kernel),)
+
+    def attention(self, batch: Sequences) -> Float[Array, "sequence head position key"]:
+        (layer,) = self.attention_layers(batch)
+        return self.kernel.weights(self.kernel.scores(layer.queries, layer.keys))
 
     def __call__(self, batch: Sequences) -> Output:
         attention = self.attention(batch)

@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from saccade.core.errors import ConfigError
-from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Output
+from saccade.core.interfaces import AbstractModel, AbstractModelConfig, AttentionLayer, Output
 from saccade.core.sweep import require_choices, require_count, require_finite
 from saccade.models.counting import id_counts
 from saccade.models.freezing import without
@@ -114,10 +114,29 @@ class OneLayerTransformer(AbstractModel):
             return jnp.where(self.relation == 0, self.tied.same_word, topic)
         if self.keys is None or self.queries is None:
             return None
-        queries, keys = (self._embedded(part) for part in (self.queries, self.keys))
+        return self.kernel.scores(*self._queries_and_keys(self.queries, self.keys))
+
+    def _queries_and_keys(
+        self,
+        queries: Float[Array, "key_dimension dimension"],
+        keys: Float[Array, "key_dimension dimension"],
+    ) -> tuple[Float[Array, "id key_dimension"], Float[Array, "id key_dimension"]]:
+        """Of every id."""
+        queries, keys = (self._embedded(part) for part in (queries, keys))
         if self.query_bias is not None and self.key_bias is not None:
             queries, keys = queries + self.query_bias[:, None], keys + self.key_bias[:, None]
-        return self.kernel.scores(queries.T, keys.T)
+        return queries.T, keys.T
+
+    def attention_layers(self, batch: Documents) -> tuple[AttentionLayer]:
+        """Of learned attention; other kinds have no queries and keys."""
+        if self.keys is None or self.queries is None:
+            raise ConfigError(
+                "attention: got scores without queries and keys, allowed: learned attention for "
+                'probes of attention layers; set attention="learned"'
+            )
+        queries, keys = self._queries_and_keys(self.queries, self.keys)
+        queries, keys = (table[batch.words][:, None] for table in (queries, keys))
+        return (AttentionLayer(queries, keys, self.kernel, self._seen(batch), batch.mask),)
 
     def _embedded(self, part: Float[Array, "*row dimension"]) -> Float[Array, "*row id"]:
         return part if self.embeddings is None else part @ self.embeddings

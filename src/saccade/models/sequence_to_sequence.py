@@ -185,9 +185,9 @@ class SequenceToSequenceConfig(AbstractModelConfig):
     """learned; frozen: only the attention's queries are trained."""
     kernel: KernelName = "softmax"
     """How scores become weights."""
-    base_start: float | None = None
+    base_start: int | None = None
     """Number of the initialisation of everything but the heads; None: from the member's seed."""
-    head_starts: tuple[float, ...] | None = None
+    head_starts: tuple[int, ...] | None = None
     """Numbers of the heads' initialisations, one per head; None: from the member's seed."""
 
     def __post_init__(self):

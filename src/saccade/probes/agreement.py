@@ -13,20 +13,17 @@ The reference attention is that of the first run at its best validation performa
 is not symmetric. Eq. 10 does not define ties. Three rules:
 
 * shared: the mean over random breaking of ties, in v and in argmax u; constants get the baseline;
-* authors: as in the authors' code, only larger v count against, and the first argmax is taken; a
-  constant v gets 1;
+* authors: as in their code, only larger v count against, at the first argmax; a constant v gets 1;
 * strict: ties count against, however they could be broken; constants get 0 (for L > 1).
 
-"shared" is the default: a constant carries no information about positions and should score like
-chance. Under the authors' rule, a lexical probe that is equal everywhere, as theory predicts on
-permutation tasks, would agree perfectly where the claim is that it does not.
+"shared" is the default: a constant should score like chance. Under the authors' rule, a lexical
+probe equal everywhere, as theory predicts on permutation tasks, would agree perfectly.
 
 All measures depend on order alone. Pass scores and logarithms rather than probabilities, which
 become exactly 1 or 0 in float32 and then tie. Values that differ by rounding do not tie.
 
-Undefined values are NaN, in their row alone: rows without a position, rows with a NaN at one of
-their positions (under eq. 10 a NaN is below nothing, so a diverged run would agree), and tau of a
-constant. `mean_over` leaves them out.
+Undefined values are NaN, and `mean_over` leaves them out: rows without a position or with a NaN at
+one (under eq. 10 a NaN is below nothing, so a diverged run would agree), and tau of a constant.
 """
 
 import math
@@ -55,9 +52,7 @@ SHARE = 0.05
 def agreement(
     first: Rating, second: Rating, mask: Mask, ties: Ties = "shared", share: float = SHARE
 ) -> Float[Array, "*some"]:
-    """A per row: whether the first's top position is within the top `share` of the second. (`ties`
-    and `share` are compile-time constants.)
-    """
+    """A per row: whether the first's top position is within the second's top `share`."""
     if ties not in get_args(Ties):
         raise ConfigError(f"ties: got {ties!r}, allowed: {', '.join(get_args(Ties))}")
     allowed = jnp.asarray(_top_sizes(mask.shape[-1], share))[jnp.sum(mask, axis=-1)][..., None]
@@ -124,9 +119,8 @@ def contextual_agreement(
     curve: xr.DataArray, performance: xr.DataArray, value: float | xr.DataArray
 ) -> xr.DataArray:
     """xi: a second run's performance at the first recorded step at which the curve, its attention's
-    agreement with the reference (or a mean over runs), exceeds the value A(u, v).
-
-    NaN if it never does; `reached` distinguishes this from a NaN performance.
+    agreement with the reference (or a mean over runs), exceeds the value A(u, v). NaN if it never
+    does; `reached` distinguishes this from a NaN performance.
     """
     xr.align(curve, performance, join="exact")  # values are selected by index
     exceeds = _exceeds(curve, value)
@@ -142,13 +136,10 @@ def _exceeds(curve: xr.DataArray, value: float | xr.DataArray) -> xr.DataArray:
 
 
 def _top_sizes(positions: int, share: float) -> Int[np.ndarray, " length"]:
-    """ceil(share L) for every length L up to the number of positions.
-
-    The share is taken as the decimal number written: in float64 0.07 * 100 exceeds 7, and in
-    float32 0.15 * 100 exceeds 15.
-    """
+    """ceil(share L) for every length L up to the number of positions."""
     if not 0 < share <= 1:
         raise ConfigError(f"share: got {share}, allowed: a number above 0, at most 1")
+    # The share is the decimal number as written: in float64 0.07 * 100 exceeds 7.
     exact = Fraction(str(float(share)))
     return np.asarray([math.ceil(length * exact) for length in range(positions + 1)])
 
@@ -156,11 +147,8 @@ def _top_sizes(positions: int, share: float) -> Int[np.ndarray, " length"]:
 def _sum_over_rivals(
     compare: Callable[..., tuple[Array, ...]], *rows: Shaped[Array, "*some position"]
 ) -> tuple[Int[Array, "*some position"], ...]:
-    """The comparison of every position with a rival, summed over all rivals (itself included).
-
-    Rivals are scanned: XLA would materialise all pairs, which for 64 sentences of 41 words takes
-    fifteen times the memory and five times as long on a CPU.
-    """
+    """The comparison of every position with a rival, summed over all rivals (itself included)."""
+    # Scanned: XLA would materialise all pairs, which on a CPU takes five times as long.
     rivals = tuple(jnp.moveaxis(row, -1, 0)[..., None] for row in rows)
     shapes = jax.eval_shape(compare, *(rival[0] for rival in rivals))
     start = tuple(jnp.zeros(shape.shape, shape.dtype) for shape in shapes)

@@ -1,43 +1,38 @@
 """Co-occurrence of words, and how fast a proxy learns it (Snell et al. 2021, section 4)."""
 
-import dataclasses
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from saccade.core.interfaces import AbstractProbe, HasVocabulary, Moment, Variable
+from saccade.core.interfaces import HasVocabulary, Moment, Variable
 from saccade.models.counting import id_counts
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.models.word_proxy import WordProxyConfig
+from saccade.probes.model_probe import AbstractModelProbe
 
 IDS = ("id", "other_id")
 
 
-@dataclasses.dataclass(frozen=True)
-class AbstractIdTable(AbstractProbe):
-    """A probe whose variables are tables of source and target ids; by default of the proxy."""
+class AbstractIdTable(AbstractModelProbe):
+    """A probe whose dims all run over ids; by default of the proxy."""
 
-    @classmethod
-    def example(cls) -> tuple[Self, tuple[Any, ...]]:
-        return cls(), (WordProxyConfig.example(),)
+    models: ClassVar = (WordProxyConfig,)
 
     def coordinates(self, task: HasVocabulary) -> dict[str, tuple[str, Any]]:
-        return {dim: (dim, np.arange(task.vocabulary_size)) for dim in IDS}
+        dims = [dim for variable in self.variables.values() for dim in variable.dims]
+        return {dim: (dim, np.arange(task.vocabulary_size)) for dim in dims}
 
 
 class CountTable(AbstractIdTable):
     """C: co-occurrences of source and target words in the training set, each weighted by 1 / L."""
 
+    models: ClassVar = (SequenceToSequenceConfig, WordProxyConfig)
     variables: ClassVar = {
         "count_table": Variable(IDS, "co-occurrences of source and target word, 1/L each")
     }
-
-    @classmethod
-    def example(cls) -> tuple[Self, tuple[Any, ...]]:
-        return cls(), (SequenceToSequenceConfig.example(), WordProxyConfig.example())
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch, ids = moment.train, moment.task.vocabulary_size

@@ -1,19 +1,19 @@
 """The matrix B of attended inputs, which sets how fast values are fitted (Song et al. 2024)."""
 
-import dataclasses
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from saccade.core.interfaces import AbstractProbe, Moment, Variable
+from saccade.core.interfaces import Moment, Variable
 from saccade.models.attention_regression import AttentionRegressionConfig, value_curvature
+from saccade.probes.model_probe import AbstractModelProbe
 
 
-@dataclasses.dataclass(frozen=True)
-class FeatureMatrix(AbstractProbe):
+class FeatureMatrix(AbstractModelProbe):
     """Singular values of B and of the output layer, and the least loss with this B."""
 
+    models: ClassVar = (AttentionRegressionConfig,)
     variables: ClassVar = {
         "feature_low": Variable((), "Nn-th singular value of B (Nn x HD), 0 if HD < Nn"),
         "feature_high": Variable((), "largest singular value of B"),
@@ -22,40 +22,30 @@ class FeatureMatrix(AbstractProbe):
         "floor": Variable((), "least loss with B: half squared distance of targets to its range"),
     }
 
-    @classmethod
-    def example(cls) -> tuple[Self, tuple[Any, ...]]:
-        return cls(), (AttentionRegressionConfig.example(),)
-
     def __call__(self, moment: Moment) -> dict[str, Array]:
-        features, targets = moment.model.features(moment.train), moment.train.targets
+        model, batch = moment.model, moment.train
+        features = model.features(batch)
         left, singular, _ = jnp.linalg.svd(features, full_matrices=False)
         rows = features.shape[0]
-        flat = targets.reshape(rows, -1)
+        flat = batch.targets.reshape(rows, -1)
         # Directions of B whose singular value is zero up to rounding span nothing.
         real = singular > singular[0] * max(features.shape) * jnp.finfo(features.dtype).eps
         outside = flat - left @ (real[:, None] * (left.T @ flat))
         low = singular[rows - 1] if singular.size >= rows else jnp.zeros(())
-        outputs = jnp.linalg.svd(moment.model.output, compute_uv=False)
-        return {
-            "feature_low": jnp.where(jnp.sum(real) >= rows, low, 0.0),
-            "feature_high": singular[0],
-            "output_low": jnp.min(outputs[:, -1]),
-            "curvature": value_curvature(moment.model, moment.train),
-            "floor": jnp.sum(outside**2) / 2,
-        }
+        low = jnp.where(jnp.sum(real) >= rows, low, 0.0)
+        outputs = jnp.linalg.svd(model.output, compute_uv=False)
+        found = {"curvature": value_curvature(model, batch), "floor": jnp.sum(outside**2) / 2}
+        found["output_low"] = jnp.min(outputs[:, -1])
+        return found | {"feature_low": low, "feature_high": singular[0]}
 
 
-@dataclasses.dataclass(frozen=True)
-class ReachOfQueries(AbstractProbe):
+class ReachOfQueries(AbstractModelProbe):
     """The least loss that queries alone can reach with the Gaussian kernel if all keys are zero."""
 
+    models: ClassVar = (AttentionRegressionConfig,)
     variables: ClassVar = {
         "reach_floor": Variable((), "least loss over queries, keys 0 (lower bound if many outputs)")
     }
-
-    @classmethod
-    def example(cls) -> tuple[Self, tuple[Any, ...]]:
-        return cls(), (AttentionRegressionConfig.example(),)
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         model, batch = moment.model, moment.train

@@ -1,4 +1,9 @@
-"""How far the parts of a model have moved, and the size of their gradients."""
+"""How far the parts of a model have moved, the size of their gradients, and their stable rank.
+
+Parts are named by dotted paths into the model, at any depth: `values`, `layers.0.attention.query`.
+A pattern names one part, whose arrays are pooled: `layers.*.attention.query` is the queries of all
+layers together. For a number per layer, give one path per layer.
+"""
 
 import dataclasses
 from typing import Any, ClassVar, Self
@@ -8,36 +13,48 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from saccade.core.errors import ConfigError
-from saccade.core.interfaces import AbstractProbe, Moment, Variable
+from saccade.core.interfaces import Moment, Variable
+from saccade.core.paths import part
 from saccade.models.attention_regression import AttentionRegressionConfig
+from saccade.models.encoder import EncoderConfig
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig
+from saccade.probes.model_probe import AbstractModelProbe
 
 
 def _norm(tree: Any) -> Float[Array, ""]:
     return jnp.sqrt(sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), jnp.zeros(())))
 
 
+def stable_rank(matrix: Float[Array, "row column"]) -> Float[Array, ""]:
+    """||W||_F^2 / ||W||_2^2: the number of directions that matter, at most the rank. (Squares of
+    singular values are eigenvalues of the smaller Gram matrix; the largest one is accurate.)
+    """
+    rows, columns = matrix.shape
+    gram = matrix @ matrix.T if rows < columns else matrix.T @ matrix
+    return jnp.trace(gram) / jnp.linalg.eigvalsh(gram)[-1]
+
+
 @dataclasses.dataclass(frozen=True)
-class AbstractPartProbe(AbstractProbe):
+class AbstractPartProbe(AbstractModelProbe):
     """A probe with one number per part of the model."""
 
+    models: ClassVar = (AttentionRegressionConfig, OneLayerTransformerConfig)
     parts: tuple[str, ...] = ("values", "keys", "queries")
-    """Names of the parts."""
+    """Paths of the parts, with * for any name."""
 
-    @classmethod
-    def example(cls) -> tuple[Self, tuple[Any, ...]]:
-        return cls(), (AttentionRegressionConfig.example(), OneLayerTransformerConfig.example())
+    def __post_init__(self):
+        if not isinstance(self.parts, tuple | list) or not self.parts:
+            raise ConfigError(
+                f"parts: got {self.parts!r}, allowed: at least one path; write "
+                f'{type(self).__name__}(("layers.0.attention.query",))'
+            )
 
     def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:
-        del task
         return {"part": ("part", list(self.parts))}
 
-    def _parts(self, model: Any) -> list[Any]:
-        kind = type(model).__name__
-        for name in self.parts:
-            if getattr(model, name, None) is None:
-                raise ConfigError(f"parts: got {name}, allowed: parts that {kind} has")
-        return [getattr(model, name) for name in self.parts]
+    def _parts(self, model: Any) -> list[list[Any]]:
+        """The arrays of every part."""
+        return [part(model, pattern, "parts") for pattern in self.parts]
 
 
 class Displacements(AbstractPartProbe):
@@ -66,3 +83,27 @@ class GradientNorms(AbstractPartProbe):
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         return {"gradient_norm": jnp.stack([_norm(part) for part in self._parts(moment.gradient)])}
+
+
+class StableRanks(AbstractPartProbe):
+    """Stable rank ||W||_F^2 / ||W||_2^2 of each part's matrix: of the arrays that it names, those
+    with two dims, and their mean if there are several. NaN for a part without a matrix, or of
+    zeros.
+    """
+
+    variables: ClassVar = {
+        "stable_rank": Variable(("part",), "squared Frobenius norm over squared spectral norm")
+    }
+
+    @classmethod
+    def example(cls) -> tuple[Self, tuple[Any, ...]]:
+        names = ("layers.0.attention.query", "layers.*.attention.key", "head.bias")
+        return cls(names), (EncoderConfig.example(),)
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        ranks = [
+            [stable_rank(array) for array in arrays if array.ndim == 2]
+            for arrays in self._parts(moment.model)
+        ]
+        means = [jnp.mean(jnp.stack(some)) if some else jnp.asarray(jnp.nan) for some in ranks]
+        return {"stable_rank": jnp.stack(means)}

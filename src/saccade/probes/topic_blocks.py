@@ -11,31 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from saccade.core.interfaces import AbstractProbe, HasVocabulary, Moment, Variable
+from saccade.core.interfaces import Moment, Variable
 from saccade.models.counting import id_counts
 from saccade.models.one_layer_transformer import BLOCKS, OneLayerTransformerConfig
 from saccade.models.tied_attention import TiedAttention, TiedAttentionConfig
+from saccade.probes.co_occurrence import AbstractIdTable
+from saccade.probes.model_probe import AbstractModelProbe
 from saccade.tasks.topic_documents import NO_TOPIC, Documents, HasTopicIds
 
 LOOKUPS = ("right", "legacy")
 PAIRS = ("same word", "same topic", "different topic", "no topic")
 
 
-@dataclasses.dataclass(frozen=True)
-class AbstractTransformerProbe(AbstractProbe):
+class AbstractTransformerProbe(AbstractModelProbe):
     """A probe of the one-layer transformer."""
 
-    @classmethod
-    def example(cls) -> tuple[Self, tuple[Any, ...]]:
-        return cls(), (OneLayerTransformerConfig.example(),)
-
-
-class AbstractTransformerTable(AbstractTransformerProbe):
-    """A probe of the transformer whose dims all run over ids."""
-
-    def coordinates(self, task: HasVocabulary) -> dict[str, tuple[str, Any]]:
-        dims = [dim for variable in self.variables.values() for dim in variable.dims]
-        return {dim: (dim, np.arange(task.vocabulary_size)) for dim in dims}
+    models: ClassVar = (OneLayerTransformerConfig,)
 
 
 def _pairs(task: HasTopicIds) -> tuple[Bool[np.ndarray, "id id"], Bool[np.ndarray, "id id"]]:
@@ -53,6 +44,7 @@ def _mean(values: Float[Array, "id id"], where: Bool[np.ndarray, "id id"]) -> Fl
 class ValueBlocks(AbstractTransformerProbe):
     """Statistics of the value matrix W_E^T W_V W_E on its `BLOCKS`."""
 
+    labels: ClassVar = {"block": BLOCKS}
     variables: ClassVar = {
         "entry_mean": Variable(("block",), "mean entry of the values in a block"),
         "entry_low": Variable(("block",), "smallest entry of the values in a block"),
@@ -68,24 +60,16 @@ class ValueBlocks(AbstractTransformerProbe):
         hidden = np.arange(word.size) == moment.task.hidden_id
         column, row = word[:, None] & hidden[None, :], hidden[:, None] & np.ones_like(same)
         blocks = (column, same, other, row)
-        means = [_mean(table, block) for block in blocks]
+        mean = jnp.stack([_mean(table, block) for block in blocks])
         squares = [_mean((table - _mean(table, block)) ** 2, block) for block in blocks]
-        low = [jnp.min(jnp.where(block, table, jnp.inf)) for block in blocks]
-        high = [jnp.max(jnp.where(block, table, -jnp.inf)) for block in blocks]
-        return {
-            "entry_mean": jnp.stack(means),
-            "entry_low": jnp.stack(low),
-            "entry_high": jnp.stack(high),
-            "entry_std": jnp.sqrt(jnp.stack(squares)),
-            "block_difference": means[1] - means[2],
-        }
-
-    def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:
-        del task
-        return {"block": ("block", list(BLOCKS))}
+        low = jnp.stack([jnp.min(jnp.where(block, table, jnp.inf)) for block in blocks])
+        high = jnp.stack([jnp.max(jnp.where(block, table, -jnp.inf)) for block in blocks])
+        entries = {"entry_mean": mean, "entry_low": low, "entry_high": high}
+        entries["entry_std"] = jnp.sqrt(jnp.stack(squares))
+        return entries | {"block_difference": mean[1] - mean[2]}
 
 
-class ValueTable(AbstractTransformerTable):
+class ValueTable(AbstractTransformerProbe, AbstractIdTable):
     """The whole value matrix in single precision, for heat maps."""
 
     variables: ClassVar = {
@@ -109,17 +93,14 @@ class Similarities(AbstractTransformerProbe):
     def __call__(self, moment: Moment) -> dict[str, Array]:
         table = moment.model.word_similarity()
         same, other = _pairs(moment.task)
-        apart = same & ~np.eye(len(same), dtype=bool)
         within, across = _mean(table, same), _mean(table, other)
-        return {
-            "similarity_same": within,
-            "similarity_other": across,
-            "similarity_difference": within - across,
-            "similarity_off_diagonal": _mean(table, apart) - across,
-        }
+        apart = _mean(table, same & ~np.eye(len(same), dtype=bool)) - across
+        found = {"similarity_same": within, "similarity_other": across}
+        found["similarity_difference"] = within - across
+        return found | {"similarity_off_diagonal": apart}
 
 
-class SimilarityTable(AbstractTransformerTable):
+class SimilarityTable(AbstractTransformerProbe, AbstractIdTable):
     """All dot products of embeddings in single precision, for heat maps."""
 
     variables: ClassVar = {
@@ -130,17 +111,13 @@ class SimilarityTable(AbstractTransformerTable):
         return {"similarity_table": moment.model.word_similarity().astype(jnp.float32)}
 
 
-@dataclasses.dataclass(frozen=True)
-class AttentionOdds(AbstractProbe):
+class AttentionOdds(AbstractModelProbe):
     """gamma: the weight of an average word of the query's topic over that of another topic."""
 
+    models: ClassVar = (OneLayerTransformerConfig, TiedAttentionConfig)
     variables: ClassVar = {
         "attention_ratio": Variable((), "gamma, mean weight in the query's topic / in other topics")
     }
-
-    @classmethod
-    def example(cls) -> tuple[Self, tuple[Any, ...]]:
-        return cls(), (OneLayerTransformerConfig.example(), TiedAttentionConfig.example())
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         model, task = moment.model, moment.task
@@ -166,14 +143,13 @@ def _ratio(scores: Float[Array, "id id"] | None, task: HasTopicIds) -> Float[Arr
 
 
 @dataclasses.dataclass(frozen=True)
-class PairAttention(AbstractProbe):
+class PairAttention(AbstractTransformerProbe):
     """Average attention by kind of word pair, with the protocol of the authors' code.
 
     No masking; the first test documents, cut to their first positions; weights times (length /
     positions), so that uniform attention gives 1/positions for every kind. Pairs are ordered,
     (query, key); "same word" includes a position and itself. The legacy lookup takes ids for words.
-    With markers it is off by four: 40 % of the words get the topic of the next, the last four none,
-    and the start marker topic 0.
+    With markers, off by four: 40 % of words get the next topic, the last four none, START topic 0.
     """
 
     documents: int = 500
@@ -181,6 +157,7 @@ class PairAttention(AbstractProbe):
     positions: int = 100
     """Positions of each document that are measured."""
 
+    labels: ClassVar = {"lookup": LOOKUPS, "pair": PAIRS}
     variables: ClassVar = {
         "pair_attention": Variable(("lookup", "pair"), "mean attention, ordered pair of positions"),
         "pair_count": Variable(("lookup", "pair"), "ordered pairs of that kind"),
@@ -215,10 +192,6 @@ class PairAttention(AbstractProbe):
         nothing = jnp.zeros((len(LOOKUPS), len(PAIRS)), counts.dtype)
         (mass, pairs), _ = jax.lax.scan(add, (nothing, nothing), (counts, length))
         return {"pair_attention": mass / jnp.maximum(pairs, 1), "pair_count": pairs}
-
-    def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:
-        del task
-        return {"lookup": ("lookup", list(LOOKUPS)), "pair": ("pair", list(PAIRS))}
 
 
 def _legacy(task: HasTopicIds) -> Int[np.ndarray, " id"]:

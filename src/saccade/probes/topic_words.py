@@ -12,19 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from saccade.core.interfaces import AbstractProbe, HasTopicItems, Moment, Variable
+from saccade.core.interfaces import HasTopicItems, Moment, Variable
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.bag_attention import sum_over_sentences
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
+from saccade.probes.model_probe import AbstractModelProbe
 
 
-@dataclasses.dataclass(frozen=True)
-class AbstractItemProbe(AbstractProbe):
+class AbstractItemProbe(AbstractModelProbe):
     """A probe of the items (words, or word pairs) that a classifier of Lu 2021 attends to."""
 
-    @classmethod
-    def example(cls) -> tuple[Self, tuple[Any, ...]]:
-        return cls(), (AttentionClassifierConfig.example(),)
+    models: ClassVar = (AttentionClassifierConfig,)
 
 
 class AbstractTopicProbe(AbstractItemProbe):
@@ -45,33 +43,25 @@ class TopicWords(AbstractTopicProbe):
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
-        items = moment.task.topic_items
-        return {
-            "score": moment.model.scores_of(items),
-            "norm": jnp.linalg.norm(moment.model.embeddings_of(items), axis=0),
-            "attention": moment.once(_surroundings).attention,
-        }
+        items, model = moment.task.topic_items, moment.model
+        score, norm = model.scores_of(items), jnp.linalg.norm(model.embeddings_of(items), axis=0)
+        return {"score": score, "norm": norm, "attention": moment.once(_surroundings).attention}
 
 
 class CentredTopicWords(AbstractTopicProbe):
     """Score and embedding of every topic item minus their initial values."""
 
+    models: ClassVar = (AttentionClassifierConfig, ConvolutionalClassifierConfig)
     variables: ClassVar = {
         "centred_score": Variable(("word",), "score of the topic item minus its initial score"),
         "centred_norm": Variable(("word",), "norm of the displacement of its embedding"),
     }
 
-    @classmethod
-    def example(cls) -> tuple[Self, tuple[Any, ...]]:
-        return cls(), (AttentionClassifierConfig.example(), ConvolutionalClassifierConfig.example())
-
     def __call__(self, moment: Moment) -> dict[str, Array]:
         items, now, then = moment.task.topic_items, moment.model, moment.initial
+        score = now.scores_of(items) - then.scores_of(items)
         displacement = now.embeddings_of(items) - then.embeddings_of(items)
-        return {
-            "centred_score": now.scores_of(items) - then.scores_of(items),
-            "centred_norm": jnp.linalg.norm(displacement, axis=0),
-        }
+        return {"centred_score": score, "centred_norm": jnp.linalg.norm(displacement, axis=0)}
 
 
 class OtherWords(AbstractItemProbe):
@@ -87,11 +77,9 @@ class OtherWords(AbstractItemProbe):
         other = _others(moment)
         score = jnp.abs(moment.model.scores)
         norm = jnp.linalg.norm(moment.model.rescaled_embeddings, axis=0)
-        return {
-            "other_score_mean": jnp.mean(score, where=other),
-            "other_score_max": jnp.max(score, where=other, initial=0.0),
-            "other_norm_mean": jnp.mean(norm, where=other),
-        }
+        mean, norm_mean = (jnp.mean(values, where=other) for values in (score, norm))
+        largest = jnp.max(score, where=other, initial=0.0)
+        return {"other_score_mean": mean, "other_score_max": largest, "other_norm_mean": norm_mean}
 
 
 class Surroundings(AbstractTopicProbe):
@@ -105,10 +93,8 @@ class Surroundings(AbstractTopicProbe):
     def __call__(self, moment: Moment) -> dict[str, Array]:
         surroundings = moment.once(_surroundings)
         apart = moment.model.embeddings_of(moment.task.topic_items) - surroundings.mean
-        return {
-            "inverse_partition": surroundings.inverse_partition,
-            "distance": jnp.linalg.norm(apart, axis=0),
-        }
+        distance = jnp.linalg.norm(apart, axis=0)
+        return {"inverse_partition": surroundings.inverse_partition, "distance": distance}
 
 
 class Velocities(AbstractTopicProbe):
@@ -127,11 +113,10 @@ class Velocities(AbstractTopicProbe):
         norm = jnp.linalg.norm(embedding, axis=0)
         positive_norm = jnp.maximum(norm, jnp.finfo(norm.dtype).tiny)
         apart = embedding - moment.once(_surroundings).mean
-        return {
-            "score_velocity": model.score_velocity(moment.gradient)[items],
-            "norm_velocity": jnp.sum(embedding * velocity, axis=0) / positive_norm,
-            "projection": jnp.sum(apart * velocity, axis=0),
-        }
+        grows = jnp.sum(embedding * velocity, axis=0) / positive_norm
+        rises = model.score_velocity(moment.gradient)[items]
+        projection = jnp.sum(apart * velocity, axis=0)
+        return {"score_velocity": rises, "norm_velocity": grows, "projection": projection}
 
 
 class QueryNorm(AbstractItemProbe):
@@ -167,7 +152,6 @@ class Distributions(AbstractItemProbe):
         return probe, (AttentionClassifierConfig.example(), ConvolutionalClassifierConfig.example())
 
     def coordinates(self, task: HasTopicItems) -> dict[str, tuple[str, Any]]:
-        del task
         edges = {"score_bin": np.asarray(self.score_edges), "norm_bin": np.asarray(self.norm_edges)}
         return {name: (name, (part[1:] + part[:-1]) / 2) for name, part in edges.items()}
 

@@ -1,8 +1,7 @@
 """Accuracy, attention and lexical knowledge of a translation model (Snell et al. 2021).
 
-alpha: attention; beta: the probability of the correct word if the model attends to one position
-only (the lexical probe); Delta: saliency. They are measured at target words of the first test pairs
-(not at END, which is predictable from its position).
+alpha: attention; beta (the lexical probe): probability of the correct word if the model attends to
+one position only; Delta: saliency. All at words of the first test pairs (END would be predictable).
 
 Delta is minus the derivative of a target word's loss with respect to a factor on a source word's
 embedding, at factor 1: positive where more of a word would help. (The released code negates it
@@ -11,7 +10,7 @@ twice for classification and once for translation.)
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +18,12 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Bool, Float
 
-from saccade.core.interfaces import END, AbstractProbe, Moment, Output, SentencePairs, Variable
+from saccade.core.interfaces import END, Moment, Output, SentencePairs, Variable
 from saccade.core.trajectory import first_step
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.models.word_proxy import WordProxyConfig
 from saccade.probes.agreement import agreement, mean_over, random_baseline
+from saccade.probes.model_probe import AbstractModelProbe
 
 OFFSETS = (-1, 0, 1)
 READABLE = [0, 1]
@@ -31,6 +31,7 @@ READABLE = [0, 1]
 SUCCESS = 0.95
 """Token accuracy above which a run counts as successful."""
 POSITIONS = ("pair", "target", "source")
+Table = Float[Array, "*row source"]
 
 
 def word_places(batch: SentencePairs) -> Bool[Array, "pair target"]:
@@ -52,13 +53,10 @@ def saliency(
     return -jnp.swapaxes(jax.jacrev(losses)(jnp.ones(batch.source.shape)), 0, 1)
 
 
-@dataclasses.dataclass(frozen=True)
-class AbstractTranslationProbe(AbstractProbe):
+class AbstractTranslationProbe(AbstractModelProbe):
     """A probe of translation models."""
 
-    @classmethod
-    def example(cls) -> tuple[Self, tuple[Any, ...]]:
-        return cls(), (SequenceToSequenceConfig.example(), WordProxyConfig.example())
+    models: ClassVar = (SequenceToSequenceConfig, WordProxyConfig)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,13 +90,14 @@ class AttentionPlaces(AbstractTranslationProbe):
     state before cannot, but attention tends to go there first: to the decoder's last input.
     """
 
+    labels: ClassVar = {"offset": OFFSETS}
     variables: ClassVar = {
         "attention_accuracy": Variable(("offset",), "share of words with largest weight here"),
         "attention_mass": Variable(("offset",), "mean attention at this offset"),
     }
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
-        batch, weights = moment.test, moment.test_output.attention
+        batch, weights = moment.test, jnp.asarray(moment.test_output.attention)
         words, largest = word_places(batch), weights.argmax(-1)
         places = jnp.arange(weights.shape[-1])
         accuracies, masses = [], []
@@ -108,10 +107,6 @@ class AttentionPlaces(AbstractTranslationProbe):
             mass = jnp.sum(weights * (places == wanted[..., None]), axis=-1)
             masses.append(mean_over(mass, words))
         return {"attention_accuracy": jnp.stack(accuracies), "attention_mass": jnp.stack(masses)}
-
-    def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:
-        del task
-        return {"offset": ("offset", list(OFFSETS))}
 
 
 class LexicalKnowledge(AbstractPairProbe):
@@ -154,12 +149,9 @@ class PositionTables(AbstractPairProbe):
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch = self.first_pairs(moment)
-        there = word_places(batch)[..., None] & batch.source_mask[:, None]
-        tables = {
-            "alpha": moment.model(batch).attention,
-            "beta": moment.model.lexical_probe(batch),
-            "delta": saliency(moment.model, batch),
-        }
+        model, there = moment.model, word_places(batch)[..., None] & batch.source_mask[:, None]
+        tables = {"alpha": model(batch).attention, "beta": model.lexical_probe(batch)}
+        tables["delta"] = saliency(model, batch)
         return {name: jnp.where(there, table, jnp.nan) for name, table in tables.items()}
 
 
@@ -173,24 +165,20 @@ class PairWords(AbstractPairProbe):
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch = self.first_pairs(moment)
-        return {
-            "source_id": jnp.where(batch.source_mask, batch.source, -1),
-            "target_id": jnp.where(batch.target_mask, batch.target, -1),
-        }
+        source = jnp.where(batch.source_mask, batch.source, -1)
+        return {"source_id": source, "target_id": jnp.where(batch.target_mask, batch.target, -1)}
 
 
 # -- of recorded tables and curves -----------------------------------------------------------------
 
 
-def mean_agreement(
-    first: Float[Array, "*row source"], second: Float[Array, "*row source"]
-) -> Float[Array, ""]:
+def mean_agreement(first: Table, second: Table) -> Float[Array, ""]:
     """A(first, second), mean over all rows of tables that are NaN outside words."""
     there = ~jnp.isnan(first)
     return mean_over(agreement(first, second, there), there.any(-1))
 
 
-def mean_chance(table: Float[Array, "*row source"]) -> Float[Array, ""]:
+def mean_chance(table: Table) -> Float[Array, ""]:
     """Agreement by chance, mean over all rows of such a table."""
     there = ~jnp.isnan(table)
     return mean_over(random_baseline(there), there.any(-1))

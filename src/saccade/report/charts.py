@@ -27,14 +27,9 @@ _AXIS |= {"labelColor": "#444444", "titleColor": "#222222", "titleFontWeight": "
 _AXIS |= {"labelFontSize": 11, "titleFontSize": 12, "labelOverlap": "greedy", "titlePadding": 8}
 _TITLE = {"fontSize": 13, "fontWeight": 600, "anchor": "start", "color": "#222222", "offset": 10}
 _LEGEND = {"labelFontSize": 12, "titleFontSize": 11, "titleFontWeight": "normal"}
-_CONFIG = {
-    "font": f"{_FONT}, sans-serif",
-    "background": "white",
-    "view": {"stroke": None},
-    "axis": _AXIS,
-    "title": _TITLE,
-    "legend": _LEGEND | {"labelColor": "#222222"},
-}
+_LEGEND |= {"labelColor": "#222222"}
+_CONFIG = {"font": f"{_FONT}, sans-serif", "background": "white", "view": {"stroke": None}}
+_CONFIG |= {"axis": _AXIS, "title": _TITLE, "legend": _LEGEND}
 _STROKES = {"symbolType": "stroke", "symbolSize": 900, "symbolStrokeWidth": 2.2}
 _STROKES |= {"symbolFillColor": "transparent", "symbolOpacity": 1}
 """Symbols of the legend."""
@@ -48,20 +43,12 @@ def chart(figure: Figure, points: int = POINTS) -> dict[str, Any]:
     styled = appearance.styles(figure)
     widths = [_natural_width(panel, len(figure.panels)) for panel in figure.panels]
     tables: dict[str, str] = {}
-    panels = [
-        _panel(panel, place, width, styled, points, tables)
-        for place, (panel, width) in enumerate(zip(figure.panels, widths, strict=True))
-    ]
+    both = enumerate(zip(figure.panels, widths, strict=True))
+    panels = [_panel(panel, place, width, styled, points, tables) for place, (panel, width) in both]
     shared = {"color": "shared", "strokeDash": "shared", "fill": "independent"}
-    return {
-        "$schema": alt.SCHEMA_URL,
-        "config": _CONFIG,
-        "concat": panels,
-        "columns": _columns(widths),
-        "spacing": 28,
-        "resolve": {"scale": shared, "legend": shared},
-        "datasets": tables,
-    }
+    whole = {"$schema": alt.SCHEMA_URL, "config": _CONFIG, "concat": panels, "spacing": 28}
+    whole |= {"columns": _columns(widths), "resolve": {"scale": shared, "legend": shared}}
+    return whole | {"datasets": tables}
 
 
 def _natural_width(panel: Panel, panels: int) -> int:
@@ -93,9 +80,8 @@ def _panel(
         layers = _histograms(histograms, panel, styled) + _curves(panel, place, styled, points)
         height = round(min(width * 0.72, 330))
     plain = []
-    for layer in layers or [alt.Chart(_table(("n",), [])).mark_point()]:
-        # Put together by hand: Altair's own `layer` and `concat` copy everything many times,
-        # seconds for a page.
+    for layer in layers or [alt.Chart(_table("n", [])).mark_point()]:
+        # By hand: Altair's own `layer` and `concat` copy everything many times, seconds for a page.
         one = layer.to_dict(validate=False)
         tables |= one.pop("datasets")
         plain.append({key: value for key, value in one.items() if key not in ("$schema", "config")})
@@ -107,8 +93,7 @@ def _curves(panel: Panel, place: int, styled: Styles, points: int) -> list[alt.C
     lines = appearance.in_drawing_order(panel)
     if not lines:
         return []
-    # Lines of one name, such as one per run, differ by a number; else they would be drawn as one
-    # line that jumps back and forth.
+    # Lines of one name, such as one per run, differ by a number: else they are drawn as one.
     repeated = len({(line.label, line.role) for line in lines}) < len(lines)
     rows, lone = [], []
     for count, line in enumerate(lines):
@@ -116,8 +101,7 @@ def _curves(panel: Panel, place: int, styled: Styles, points: int) -> list[alt.C
         kept = [(name, *row, *group) for row in _thinned(line, panel, points)]
         rows += kept
         lone += kept if len(kept) == 1 else []
-    columns = ("n", "x", "y", "l", "h", *(["g"] if repeated else []))
-    apart = {"detail": "g:N"} if repeated else {}
+    columns, apart = ("nxylhg", {"detail": "g:N"}) if repeated else ("nxylh", {})
     source = _table(columns, rows)
     x, y = _x(panel, "x:Q"), _y(panel, "y:Q")
     stroke, fill = _colours(styled)
@@ -180,17 +164,14 @@ def _histograms(histograms: Sequence[Histogram], panel: Panel, styled: Styles) -
         path = zip(np.repeat(edges, 2), [floor, *np.repeat(tops, 2), floor], strict=True)
         outlines += [(name, at, _short(x), _short(y)) for at, (x, y) in enumerate(path)]
     stroke, fill = _colours(styled)
-    names = {"n:N": "of", "a:Q": "from", "b:Q": "to", "s:Q": panel.y_label}
-    source = _table(("n", "a", "b", "s", "l", "h", "m"), bins)
+    source = _table("nabslhm", bins)
+    tooltip = _tooltip({"n:N": "of", "a:Q": "from", "b:Q": "to", "s:Q": panel.y_label})
     banded = any(row[4] != "" for row in bins)
-    if banded:
-        names |= {"l:Q": "interval from", "h:Q": "interval to"}
-    tooltip = _tooltip(names)
+    tooltip += _tooltip({"l:Q": "interval from", "h:Q": "interval to"}) if banded else []
     bars = alt.Chart(source).mark_rect(opacity=0.13)
     at = {"x": _x(panel, "a:Q"), "x2": "b:Q", "y": _y(panel, "s:Q", zero=True)}
     layers = [bars.encode(**at, y2=alt.Y2Datum(floor), fill=fill, tooltip=tooltip)]
-    lines = alt.Chart(_table(("n", "i", "x", "y"), outlines))
-    lines = lines.mark_line(strokeWidth=2, strokeJoin="miter")
+    lines = alt.Chart(_table("nixy", outlines)).mark_line(strokeWidth=2, strokeJoin="miter")
     at = {"x": _x(panel, "x:Q"), "y": _y(panel, "y:Q", zero=True), "order": "i:Q"}
     layers.append(lines.encode(**at, **stroke, tooltip=_tooltip({"n:N": "of"})[0]))
     if banded:
@@ -209,9 +190,9 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
         ink = "missing" if math.isnan(shade) else "light" if shade < 0.5 else "dark"
         rows[ink].append((across[column], up[row], _short(value), number(value)))
     dense = appearance.is_dense(heat_map)
-    columns_shown, rows_shown = map(appearance.shown_ticks, (across, up))
-    level = alt.Axis(values=columns_shown, labelAngle=0, labelExpr="split(datum.label, ' ')")
-    upright = alt.Axis(values=rows_shown, labelLimit=220)
+    names = appearance.shown_ticks(across)
+    level = alt.Axis(values=names, labelAngle=0, labelExpr="split(datum.label, ' ')")
+    upright = alt.Axis(values=appearance.shown_ticks(up), labelLimit=220)
     columns, rising = (alt.Scale(domain=names, padding=0) for names in (across, up[::-1]))
     x = alt.X("x:N", sort=across, scale=columns, title=panel.x_label, axis=level)
     y = alt.Y("y:N", sort=up[::-1], scale=rising, title=panel.y_label, axis=upright)
@@ -222,7 +203,7 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
     legend = alt.Legend(title=heat_map.label, format=".3~g", **look)
 
     def source(kept: list[tuple[Any, ...]]) -> alt.Chart:
-        return alt.Chart(_table(("x", "y", "v", "t"), kept, texts=("x", "y", "t")))
+        return alt.Chart(_table("xyvt", kept, texts="xyt"))
 
     cells = source(rows["light"] + rows["dark"])
     rectangles = cells.mark_rect() if dense else cells.mark_rect(stroke="white")
@@ -264,9 +245,7 @@ def _axis(panel: Panel, which: int) -> alt.Axis:
 
 
 def _colours(styled: Styles) -> tuple[dict[str, Any], alt.Fill]:
-    """Colour and dash by label, with one legend for both under the panels; and the fill of areas,
-    a channel of its own, so that the legend shows strokes.
-    """
+    """Colour and dash by label, with one legend; apart, the fill, as the legend shows strokes."""
     names = [style.name for style in styled.values()]
     longest = max(len(name) for name in names)
     columns = max(1, min(len(names), int(900 / (longest * _LETTER + 60))))
@@ -287,10 +266,8 @@ def _tooltip(titles: Mapping[str, str]) -> list[alt.Tooltip]:
     return [alt.Tooltip(key, title=text, format=forms[key[-1]]) for key, text in titles.items()]
 
 
-def _table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], texts: Sequence[str] = ("n",)
-) -> alt.InlineData:
-    """Inline CSV: half the bytes of JSON rows."""
+def _table(columns: str, rows: Iterable[Sequence[Any]], texts: str = "n") -> alt.InlineData:
+    """Inline CSV, half the bytes of JSON rows; columns are named by single letters."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(columns)

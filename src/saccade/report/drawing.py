@@ -74,8 +74,7 @@ def _drawn(figure: Figure) -> Canvas:
     widths = [max((size[0] for size in sizes[at::columns]), default=4.0) for at in range(columns)]
     in_rows = [sizes[row * columns : (row + 1) * columns] for row in range(rows)]
     heights = [max((size[1] for size in row), default=1.0) for row in in_rows]
-    styled = appearance.styles(figure)
-    width = sum(widths)
+    styled, width = appearance.styles(figure), sum(widths)
     # Labels of a legend may be whole sentences: the longest decides how many columns it has.
     room = max(20, int(width / _CHARACTER) - 8)
     labels = [textwrap.wrap(style.name, room) or [""] for style in styled.values()]
@@ -93,8 +92,7 @@ def _drawn(figure: Figure) -> Canvas:
         axes.set_title(_wrapped(panel.title, widths[place % columns] - 0.7, 1.1))
         axes.set_xlabel(_wrapped(panel.x_label, widths[place % columns] - 0.5))
         axes.set_ylabel(_wrapped(panel.y_label, heights[place // columns] - 0.4))
-        heat_map = appearance.heat_map_of(panel)
-        if heat_map is not None:
+        if (heat_map := appearance.heat_map_of(panel)) is not None:
             _draw_heat_map(canvas, axes, heat_map)
         else:
             _draw_marks(axes, panel, styled)
@@ -110,9 +108,9 @@ def _panel_size(panel: Panel, panels: int) -> tuple[float, float]:
     heat_map = appearance.heat_map_of(panel)
     if heat_map is None:
         return (4.8, 3.2) if panels == 1 else (3.2, 2.7)
-    rows, columns = heat_map.value.shape
     if appearance.is_dense(heat_map):
         return 3.9, 3.0
+    rows, columns = heat_map.value.shape
     across = max(len(line) for label in ticks(list(heat_map.x)) for line in label.split())
     up = max(len(label) for label in ticks(list(heat_map.y)))
     width = max(0.5, 0.9 * _CHARACTER * across + 0.1) * columns + _CHARACTER * up
@@ -173,13 +171,11 @@ def _draw_histogram(
 
 def _draw_heat_map(canvas: Canvas, axes: Axes, heat_map: HeatMap) -> None:
     values = np.asarray(heat_map.value, float)
-    rows, columns = values.shape
-    dense = appearance.is_dense(heat_map)
-    scale = appearance.heat_scale(heat_map)
+    dense, scale = appearance.is_dense(heat_map), appearance.heat_scale(heat_map)
     norm = (LogNorm if scale.scale == "log" else Normalize)(scale.low, scale.high)
     shades = np.array([[scale.place(value) for value in row] for row in values])
     edges: Any = {} if dense else {"edgecolors": "white", "linewidth": 0.8}
-    across, up = (np.arange(count + 1) - 0.5 for count in (columns, rows))
+    up, across = (np.arange(count + 1) - 0.5 for count in values.shape)
     shown = np.ma.masked_where(np.isnan(shades), values)
     mesh = axes.pcolormesh(across, up, shown, norm=norm, cmap=HEAT_MAP, **edges)
     if dense:
@@ -217,7 +213,6 @@ def _handle(style: Style) -> Line2D | Patch:
 
 def _power(value: float, place: int | None = None) -> str:
     """A power of ten in plain letters: matplotlib's own is a formula, and slow to draw."""
-    del place
     exponent = math.log10(value)
     if not math.isclose(exponent, round(exponent), abs_tol=1e-9):
         return number(value)

@@ -35,20 +35,19 @@ def measured(finding: Finding) -> str:
     if math.isnan(finding.value):
         return "n/a"
     interval = f"{number(finding.low)}, {number(finding.high)}"
-    known = "n/a" not in interval
-    return f"{number(finding.value)} [{interval if known else 'no interval'}]"
+    return f"{number(finding.value)} [{'no interval' if 'n/a' in interval else interval}]"
 
 
-def measured_anywhere(judgement: Judgement) -> list[str]:
-    """One text per check: the value with its interval or, in a sweep, the range over the cells."""
+def measured_anywhere(judgement: Judgement) -> list[tuple[Finding, str]]:
+    """Checks and texts: the value with its interval or, in a sweep, the range over the cells."""
     if not judgement.cells:
-        return [measured(finding) for finding in judgement.findings]
+        return [(finding, measured(finding)) for finding in judgement.findings]
     texts = []
-    for place in range(len(judgement.findings)):
+    for place, finding in enumerate(judgement.findings):
         values = [findings[place].value for _, _, findings in judgement.cells]
         known = [value for value in values if not math.isnan(value)]
         span = f"{number(min(known))} to {number(max(known))}" if known else "n/a"
-        texts.append(f"{span} over {len(values)} cells")
+        texts.append((finding, f"{span} over {len(values)} cells"))
     return texts
 
 

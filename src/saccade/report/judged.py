@@ -1,7 +1,6 @@
 """Claims judged from their records, and maps of their verdicts over a sweep.
 
-The verdicts that a record stores are read only where its study is not installed or does not
-fit it.
+Stored verdicts are read only where the study of a record is not installed or does not fit it.
 """
 
 import dataclasses
@@ -36,7 +35,6 @@ class StoredClaim:
     checks: tuple[Check, ...] = ()
 
     def expected_reason(self, judgement: Judgement) -> str:
-        del judgement
         return self.reason
 
 
@@ -47,33 +45,30 @@ class StoredStudy:
     name: str
     title: str
     paper: str
-    claims: tuple[StoredClaim, ...]
-    judgements: tuple[Judgement, ...]
+    claims: Sequence[StoredClaim]
+    judgements: Sequence[Judgement]
     note: str
     """Which file, and why its study does not judge it."""
-    divergences: tuple[Divergence, ...] = ()
+    divergences: Sequence[Divergence] = ()
 
     @staticmethod
     def of(record: Record, note: str) -> "StoredStudy":
-        def claim(name: str, plain: dict[str, Any]) -> StoredClaim:
-            keys = (*TEXTS, "expected_reason")
-            return StoredClaim(name, *(plain.get(key, "not stored") for key in keys))
-
+        claims, judgements = [], []
         try:
-            claims = tuple(claim(name, plain) for name, plain in record.verdicts.items())
-            judgements = tuple(Judgement.of_plain(plain) for plain in record.verdicts.values())
+            for name, plain in record.verdicts.items():
+                texts = (plain.get(key, "not stored") for key in (*TEXTS, "expected_reason"))
+                claims.append(StoredClaim(name, *texts))
+                judgements.append(Judgement.of_plain(plain))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             why = f"its stored verdicts cannot be read ({error!r})"
             raise FileError(f"{note}, and {why}") from error
         title, paper = record.title or record.study, record.paper or "not stored"
         return StoredStudy(record.study, title, paper, claims, judgements, note)
 
-    def judge(self, record: Record) -> list[Judgement]:
-        del record
-        return list(self.judgements)
+    def judge(self, record: Record) -> Sequence[Judgement]:
+        return self.judgements
 
     def drawn(self, record: Record) -> list[Figure]:
-        del record
         return []
 
 
@@ -97,10 +92,6 @@ class JudgedClaim:
     record: Record
     claim: Claim | StoredClaim
     judgement: Judgement
-
-    @property
-    def expected_reason(self) -> str:
-        return self.claim.expected_reason(self.judgement)
 
     @property
     def seeds(self) -> str:
@@ -173,9 +164,8 @@ class VerdictMap:
 
     @property
     def title(self) -> str:
-        axes = f"{self.row_name} (down) and {self.column_name} (across)"
-        where = f", at {self.where}" if self.where else ""
-        return f"{axes if self.column_name else self.row_name}{where}"
+        across = f" (down) and {self.column_name} (across)" if self.column_name else ""
+        return self.row_name + across + (f", at {self.where}" if self.where else "")
 
     @property
     def quantities(self) -> str:
@@ -194,10 +184,8 @@ def verdict_maps(judgement: Judgement) -> list[VerdictMap]:
     across = [(column,) for column in columns] or [()]
     maps = []
     for fixed in itertools.product(*(values[name] for name in others)):
-        rows = tuple(
-            (tick(row), tuple(cells[(row, *column, *fixed)] for column in across))
-            for row in values[row_name]
-        )
+        places = {at: [(at, *column, *fixed) for column in across] for at in values[row_name]}
+        rows = tuple((tick(at), tuple(cells[one] for one in row)) for at, row in places.items())
         where = ", ".join(f"{name} = {tick(at)}" for name, at in zip(others, fixed, strict=True))
         maps.append(VerdictMap(where, row_name, column_name, tuple(map(tick, columns)), rows))
     return maps

@@ -13,20 +13,14 @@ _COLUMNS += ["measured [95 % interval]", "seeds", "verdict", "hardware", "versio
 
 def ledger_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """The rows as plain JSON, by claim number."""
-    return [
-        {"claim": row.claim.id, "study": row.study.name, "preset": row.record.preset}
-        | {name: getattr(row.claim, name) for name in TEXTS}
-        | row.judgement.plain()
-        | {
-            "expected_reason": row.expected_reason,
-            "seeds": row.record.seeds,
-            "device": row.record.device,
-            "precision": row.record.precision,
-            "version": _version(row),
-            "note": note_of(row.study),
-        }
-        for row in judged_claims(entries)
-    ]
+    rows = []
+    for row in judged_claims(entries):
+        plain = {"claim": row.claim.id, "study": row.study.name, "preset": row.record.preset}
+        plain |= {name: getattr(row.claim, name) for name in TEXTS} | row.judgement.plain()
+        plain["expected_reason"] = row.claim.expected_reason(row.judgement)
+        plain |= {name: getattr(row.record, name) for name in ("seeds", "device", "precision")}
+        rows.append(plain | {"version": _version(row), "note": note_of(row.study)})
+    return rows
 
 
 def ledger_markdown(entries: Sequence[Entry]) -> str:
@@ -41,24 +35,17 @@ def ledger_markdown(entries: Sequence[Entry]) -> str:
         f"{len(rows)} claims: {total.format(**counts(rows))} verdict.",
         "\n".join(f"| {' | '.join(map(_escaped, cells))} |" for cells in table),
     ]
-    sections = {
-        "Claims that are not expected to hold": [
-            f"**{_name(row)}**, expected: {row.judgement.expected}. {_flat(row.expected_reason)}."
-            for row in rows
-            if row.judgement.expected != "holds"
-        ],
-        "Undetermined": [
-            f"**{_name(row)}**: {_flat(row.judgement.reason) or 'no reason given'}."
-            for row in rows
-            if row.judgement.verdict == "undetermined"
-        ],
-        "Stored verdicts": [
-            f"{_flat(note)}; its verdicts are those of the file."
-            for note in (note_of(study) for study, _ in entries)
-            if note
-        ],
-    }
-    for title, items in sections.items():
+    not_to_hold, open_ones = [], []
+    for name, row, judgement in ((f"**{_name(row)}**", row, row.judgement) for row in rows):
+        if judgement.expected != "holds":
+            why = _flat(row.claim.expected_reason(judgement))
+            not_to_hold.append(f"{name}, expected: {judgement.expected}. {why}.")
+        if judgement.verdict == "undetermined":
+            open_ones.append(f"{name}: {_flat(judgement.reason) or 'no reason given'}.")
+    notes = [_flat(note) for study, _ in entries if (note := note_of(study))]
+    stored = [f"{note}; its verdicts are those of the file." for note in notes]
+    sections = {"Claims that are not expected to hold": not_to_hold, "Undetermined": open_ones}
+    for title, items in (sections | {"Stored verdicts": stored}).items():
         if items:
             paragraphs += [f"## {title}", "\n".join(f"* {item}" for item in items)]
     return "\n\n".join(paragraphs) + "\n"
@@ -66,21 +53,14 @@ def ledger_markdown(entries: Sequence[Entry]) -> str:
 
 def _cells(row: JudgedClaim) -> list[str]:
     claim, judgement, record = row.claim, row.judgement, row.record
-    texts = [
-        f"{finding.quantity}: {text} ({finding.bound})"
-        for finding, text in zip(judgement.findings, measured_anywhere(judgement), strict=True)
-    ]
+    checks = measured_anywhere(judgement)
+    texts = [f"{finding.quantity}: {text} ({finding.bound})" for finding, text in checks]
     notes = [] if judgement.as_expected else [f"expected: {judgement.expected}"]
     notes += ["stored"] if note_of(row.study) else []
-    return [
-        _name(row),
-        *(claim.statement, claim.source, claim.paper, claim.prediction),
-        "\n".join(texts) or "n/a",
-        row.seeds,
-        f"{judgement.verdict} ({'; '.join(notes)})" if notes else judgement.verdict,
-        f"{record.device}, {record.precision}",
-        _version(row),
-    ]
+    verdict = f"{judgement.verdict} ({'; '.join(notes)})" if notes else judgement.verdict
+    hardware = f"{record.device}, {record.precision}"
+    cells = [_name(row), claim.statement, claim.source, claim.paper, claim.prediction]
+    return [*cells, "\n".join(texts) or "n/a", row.seeds, verdict, hardware, _version(row)]
 
 
 def _version(row: JudgedClaim) -> str:

@@ -98,49 +98,27 @@ def _ledger_row(row: JudgedClaim, anchor: str) -> dict[str, Any]:
     judgement = row.judgement
     # A swept check has one verdict per cell, shown by the map.
     hidden = {"verdict": "", "reason": ""} if judgement.cells else {}
-    measured = zip(judgement.findings, measured_anywhere(judgement), strict=True)
+    measured = measured_anywhere(judgement)
     checks = [vars(finding) | {"measured": text} | hidden for finding, text in measured]
-    return (
-        vars(row.claim)
-        | vars(judgement)
-        | {
-            "anchor": f"{anchor}-{_slug(row.claim.id)}",
-            "study": row.study.name,
-            "preset": row.record.preset,
-            "seeds": row.seeds,
-            "as_expected": judgement.as_expected,
-            "expected_reason": row.expected_reason,
-            "stored": bool(note_of(row.study)),
-            "checks": checks,
-            "maps": verdict_maps(judgement),
-        }
-    )
+    shown = {"anchor": f"{anchor}-{_slug(row.claim.id)}", "maps": verdict_maps(judgement)}
+    shown |= {"study": row.study.name, "preset": row.record.preset, "seeds": row.seeds}
+    shown |= {"expected_reason": row.claim.expected_reason(judgement), "checks": checks}
+    shown |= {"as_expected": judgement.as_expected, "stored": bool(note_of(row.study))}
+    return vars(row.claim) | vars(judgement) | shown
 
 
 def _section(entry: Entry, anchor: str, problem: str) -> dict[str, Any]:
     study, record = entry
     swept = [f"{name} ({len(values)} values)" for name, values in record.sweeps.items()]
     theories = dict.fromkeys(arm.predicted_by for arm in record.arms.values() if arm.predicted_by)
-    facts = {
-        "paper": study.paper,
-        "preset": record.preset,
-        "seeds": str(record.seeds),
-        "swept": ", ".join(swept),
-        "theory": "; ".join(theories),
-        "device": record.device,
-        "precision": record.precision,
-        "wall time": duration(record.seconds),
-        "figures": problem,
-    }
-    return {
-        "anchor": anchor,
-        "study": study,
-        "facts": {name: fact for name, fact in facts.items() if fact},
-        "versions": record.versions,
-        "note": note_of(study),
-        "diverged": diverged_members(record),
-        "config": [pair for pair in _settings(record.config) if pair[0] != "sweeps"],
-    }
+    facts = {"paper": study.paper, "preset": record.preset, "seeds": str(record.seeds)}
+    facts |= {"swept": ", ".join(swept), "theory": "; ".join(theories), "device": record.device}
+    facts |= {"precision": record.precision, "wall time": duration(record.seconds)}
+    facts |= {"figures": problem}
+    shown = {"anchor": anchor, "study": study, "note": note_of(study), "versions": record.versions}
+    shown |= {"facts": {name: fact for name, fact in facts.items() if fact}}
+    shown |= {"config": [pair for pair in _settings(record.config) if pair[0] != "sweeps"]}
+    return shown | {"diverged": diverged_members(record)}
 
 
 def _figure(figure: Figure, points: int) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from saccade.core.progress import Progress, duration
 from saccade.core.record import Record
 from saccade.core.study import Study
 from saccade.report.formatting import SYMBOLS, counted, measured, measured_anywhere, number
-from saccade.report.judged import Cell, VerdictMap, verdict_maps
+from saccade.report.judged import VerdictMap, verdict_maps
 
 COLOURS: dict[Verdict, str] = {"holds": "green", "fails": "red", "undetermined": "yellow"}
 PLAIN_INTERVAL = 10.0
@@ -95,14 +95,11 @@ def _verdict(verdict: Verdict, expected: Verdict) -> list[RenderableType]:
 
 def verdict_table(study: Study[Any], record: Record, judgements: Sequence[Judgement]) -> Table:
     """One row per claim, with its checks, and with the reason unless it simply holds."""
-    seconds = duration(record.seconds)
-    table = _table(
-        _first("claim"),
-        Column("statement", ratio=1, min_width=16, max_width=60),
-        Column("measured [95 % interval], bound", ratio=1, min_width=24, max_width=60),
-        Column("verdict", no_wrap=True, min_width=14),
-        title=f"{study.name}, preset {record.preset}: {record.seeds} seeds, {seconds}",
-    )
+    about = f"{record.seeds} seeds, {duration(record.seconds)}"
+    statements = Column("statement", ratio=1, min_width=16, max_width=60)
+    numbers = Column("measured [95 % interval], bound", ratio=1, min_width=24, max_width=60)
+    columns = (_first("claim"), statements, numbers, Column("verdict", no_wrap=True, min_width=14))
+    table = _table(*columns, title=f"{study.name}, preset {record.preset}: {about}")
     for claim, judgement in zip(study.claims, judgements, strict=True):
         statement = [_statement(claim.statement)]
         if judgement.reason and (judgement.verdict != "holds" or judgement.cells):
@@ -110,7 +107,7 @@ def verdict_table(study: Study[Any], record: Record, judgements: Sequence[Judgem
         if claim.expected_reason(judgement) and judgement.as_expected:
             statement.append(Words(f"as expected: {claim.expected_reason(judgement)}", "dim"))
         checks: list[Words] = []
-        for finding, text in zip(judgement.findings, measured_anywhere(judgement), strict=True):
+        for finding, text in measured_anywhere(judgement):
             checks += [Words(finding.quantity, "dim"), Words(text), Words(f"  {finding.bound}")]
         verdict = Group(*_verdict(judgement.verdict, judgement.expected))
         shown = Group(*checks or [Words("n/a")])
@@ -145,13 +142,9 @@ def _map_across(one: VerdictMap, start: int) -> Table:
     columns = (Column(value, no_wrap=True) for value in one.columns[shown])
     table = _table(Column(justify="right"), *columns)
     for value, cells in one.rows:
-        table.add_row(value, *map(_cell, cells[shown]))
+        badges = (badge(cell.verdict, "\n  ".join(cell.numbers)) for cell in cells[shown])
+        table.add_row(value, *badges)
     return table
-
-
-def _cell(cell: Cell) -> RenderableType:
-    first, *rest = cell.numbers or [""]
-    return Group(badge(cell.verdict, first), *(Words(f"  {text}") for text in rest))
 
 
 def ledger_table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -221,8 +214,7 @@ class ProgressDisplay:
         self._clock = clock
         self._bars: Bars | None = None
         self._tasks: dict[str, TaskID] = {}
-        self._last_line: dict[str, float] = {}
-        self._notes: dict[str, str] = {}
+        self._printed: dict[str, tuple[float, str]] = {}  # name -> time and note of the last line
         self._finished = self._from_cache = 0
 
     def __enter__(self) -> "ProgressDisplay":
@@ -271,29 +263,25 @@ class ProgressDisplay:
             if task is not None:
                 bars.remove_task(task)
             return
+        steps = f"{progress.step}/{progress.steps}"
+        loss = f"loss {number(progress.loss)}" if math.isfinite(progress.loss) else ""
         diverged = f"{progress.diverged}/{progress.members} diverged"
-        texts = {
-            "name": progress.name,
-            "steps": f"{progress.step}/{progress.steps}",
-            "loss": f"loss {number(progress.loss)}" if math.isfinite(progress.loss) else "",
-            "members": diverged if progress.diverged else counted(progress.members, "member"),
-            "ending": progress.ending,
-        }
-        encoding = self._console.encoding
-        fields: Any = {key: encodable(text, encoding) for key, text in texts.items()}
+        members = diverged if progress.diverged else counted(progress.members, "member")
+        texts = (progress.name, steps, loss, members, progress.ending)
+        encoded = (encodable(text, self._console.encoding) for text in texts)
+        fields: Any = dict(zip(_SHOWN, encoded, strict=True))
         if task is None:
             task = bars.add_task("", **fields)
         bars.update(task, completed=progress.step, total=max(progress.steps, 1), **fields)
         self._tasks[progress.name] = task
 
     def _print(self, progress: Progress, now: float) -> None:
-        name = progress.name
-        last = self._last_line.setdefault(name, now - progress.seconds)
-        new_note = bool(progress.note) and self._notes.get(name) != progress.note
+        last, note = self._printed.setdefault(progress.name, (now - progress.seconds, ""))
+        new_note = progress.note not in ("", note)
         if not progress.finished and not new_note and now - last < PLAIN_INTERVAL:
             return
-        self._last_line[name], self._notes[name] = now, progress.note
+        self._printed[progress.name] = now, progress.note
         text = encodable(str(progress), self._console.encoding)
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         if progress.finished:
-            del self._last_line[name], self._notes[name]
+            del self._printed[progress.name]

@@ -1,7 +1,7 @@
 """Settings, measures and pictures that the studies of Li, Li & Risteski (2023) share."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,6 @@ from saccade.core.sweep import Swept
 from saccade.core.trajectory import only
 from saccade.tasks.long_documents import LongDocumentQueries, LongDocuments
 from saccade.tasks.topic_documents import Masking, TopicDocuments
-
-Arms = Mapping[str, Arm]
 
 PAPER = "Li, Li & Risteski 2023"
 SHOWN_TOPICS = 4
@@ -64,12 +62,11 @@ class DocumentSettings:
 
     def long(self) -> LongDocuments:
         """Infinitely long documents, for uniform attention."""
-        tau = float(self.topics_per_document)
-        return LongDocuments(self.topics, self.words_per_topic, tau, self.masking)
+        return LongDocuments(*self.sizes, self.masking)
 
     def queries(self) -> LongDocumentQueries:
         """Infinitely long documents, for attention that depends on the query."""
-        return LongDocumentQueries(*map(float, self.sizes), masking=self.masking)
+        return LongDocumentQueries(*self.sizes, self.masking)
 
 
 def end_of(variable: str, largest_over: Sequence[str] = (), **where: Any) -> Measure:

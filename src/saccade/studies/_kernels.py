@@ -1,7 +1,6 @@
 """Settings that the two studies of Song, Han, Zhang, Ding & Hong (2024) share."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import xarray as xr
@@ -12,7 +11,6 @@ from saccade.core.trajectory import fall
 from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.models.kernels import KernelName
 
-Arms = Mapping[str, Arm]
 PAPER = "Song, Han, Zhang, Ding & Hong 2024"
 
 

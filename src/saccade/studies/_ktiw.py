@@ -3,7 +3,6 @@ translate individual words, KTIW).
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import xarray as xr
@@ -13,13 +12,12 @@ from saccade.core.figure import Line
 from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam
-from saccade.core.record import Arm
 from saccade.core.schedule import Every, Recording
 from saccade.core.sweep import require_count, require_positive, require_single
+from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.probes.translation import AttentionPlaces, LexicalKnowledge, TokenAccuracy
 from saccade.tasks.copying import Copying
 
-Arms = Mapping[str, Arm]
 PAPER = "Snell, Zhong, Klein & Steinhardt 2021"
 FULL_SIZE = (
     lambda config: config.length >= 40,
@@ -27,7 +25,8 @@ FULL_SIZE = (
 )
 
 WORDS_AND_ATTENTION = (TokenAccuracy(), AttentionPlaces(), LexicalKnowledge())
-QUICK: dict[str, Any] = {"length": 8, "hidden": 32, "batch_size": 32, "rate": 0.005}
+SMALL = SequenceToSequenceConfig(32)
+QUICK: dict[str, Any] = {"length": 8, "model": SMALL, "batch_size": 32, "rate": 0.005}
 """Settings of the presets `quick`."""
 
 
@@ -37,15 +36,15 @@ class AbstractTrainingConfig:
 
     seeds: int = 20
     """Repetitions, each with its own initialisation and data."""
-    hidden: int = 256
-    """Size of embeddings and states."""
+    model: SequenceToSequenceConfig = SequenceToSequenceConfig()
+    """The model of sequences."""
     batch_size: int = 128
     """New examples per step."""
     rate: float = 0.001
     """Learning rate of Adam."""
 
     def __post_init__(self):
-        require_count(self, "seeds", "hidden", "batch_size")
+        require_count(self, "seeds", "batch_size")
         require_positive(self, "rate")
         require_single(self, "the study's arms share it", "rate")
 
@@ -79,7 +78,7 @@ class AbstractCopyingConfig(AbstractTrainingConfig):
         super().__post_init__()
         require_count(self, "length", "test_size", "interval")
 
-    def copying(self, words: float, **settings: Any) -> Copying:
+    def copying(self, words: int, **settings: Any) -> Copying:
         return Copying(self.length, words, test_size=self.test_size, **settings)
 
     def recording(self, *probes: AbstractProbe) -> Recording:

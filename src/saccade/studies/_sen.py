@@ -1,7 +1,7 @@
 """What the studies of Lu, Mao & Nayak (2021) share: settings, measures and marks of figures."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,13 @@ import xarray as xr
 from saccade.core.figure import Histogram, Line
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import GradientDescent
-from saccade.core.record import Arm
+from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Recording
-from saccade.core.sweep import require_count
+from saccade.core.sweep import require, require_count
 from saccade.core.trajectory import only
 from saccade.models.attention_classifier import AttentionClassifierConfig, Head
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.score_and_norm import norm_of_score
-
-Arms = Mapping[str, Arm]
 
 PAPER = "Lu, Mao & Nayak 2021"
 HEADS: tuple[Head, ...] = ("FC", "TC", "TL")
@@ -36,8 +34,6 @@ class AbstractConfig:
 
     seeds: int = 5
     """Repetitions, each with its own data and initialisation."""
-    dimension: int = 15
-    """Dimension of the embeddings."""
     rate: float = 0.1
     """Learning rate."""
     task: TopicSentences = TopicSentences()
@@ -48,12 +44,15 @@ class AbstractConfig:
     def __post_init__(self):
         require_count(self, "seeds", "steps")
 
-    def train(
-        self, lab: Lab, model: AttentionClassifierConfig, record: Recording, name: str, **more: Any
-    ) -> Training:
+    def train(self, lab: Lab, name: str, record: Recording, model: Any, **more: Any) -> Training:
         """A training with these settings; `more` may replace steps and seeds."""
         more = {"steps": self.steps, "seeds": self.seeds, "name": name} | more
         return lab.train(self.task, model, GradientDescent(self.rate), record=record, **more)
+
+
+def require_all_heads(model: AttentionClassifierConfig) -> None:
+    """Refuse a head of its own for a study that trains all of them."""
+    require(model, "head", "FC here: the study trains every head", HEADS[0].__eq__)
 
 
 def over_words(values: xr.DataArray) -> xr.DataArray:
@@ -76,25 +75,18 @@ def relative_gap(arm: Arm) -> xr.DataArray:
     return abs(arm.trajectory["norm"] / arm.prediction["norm"] - 1)
 
 
-def histograms(
-    edges: tuple[float, ...], shares: Mapping[str, xr.DataArray]
-) -> tuple[Histogram, ...]:
-    """Final shares per bin: mean over seeds, with the range."""
-    ends = {name: share.isel(step=-1) for name, share in shares.items()}
-    rows = {
-        name: (end.mean("seed"), end.min("seed"), end.max("seed")) for name, end in ends.items()
-    }
-    bins = np.asarray(edges)
-    return tuple(Histogram(name, bins, *(row.values for row in of)) for name, of in rows.items())
+def histogram(label: str, edges: Sequence[float], share: xr.DataArray) -> Histogram:
+    """Final share per bin: mean over seeds, with the range."""
+    end = share.isel(step=-1)
+    rows = (end.mean("seed"), end.min("seed"), end.max("seed"))
+    return Histogram(label, np.asarray(edges), *(row.values for row in rows))
 
 
-def curves(
-    score: xr.DataArray, norm: xr.DataArray, fillers: int, name: str = "corollary 1"
-) -> tuple[Line, ...]:
-    """Norm against score during training, one line per seed, and corollary 1."""
-    lines = [
-        Line(f"seed {seed}", score.sel(seed=seed).values, norm.sel(seed=seed).values)
-        for seed in score["seed"].values
-    ]
+def curves(word: xr.Dataset, fillers: int, prefix: str = "", more: str = "") -> tuple[Line, ...]:
+    """Norm against score of a word during training, one line per seed, and corollary 1."""
+    score, norm = (word[f"{prefix}{one}"].transpose("seed", "step") for one in ("score", "norm"))
+    rows = zip(score["seed"].values, score.values, norm.values, strict=True)
+    lines = [Line(f"seed {seed}", x, y) for seed, x, y in rows]
     scores = np.linspace(0, float(score.max()), 100)
-    return *lines, Line(name, scores, norm_of_score(scores, fillers), role="theory")
+    theory = norm_of_score(scores, fillers)
+    return *lines, Line(f"corollary 1{more}", scores, theory, role="theory")

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -19,16 +20,16 @@ from saccade.core.claim import Check, Claim, PremiseNotMetError
 from saccade.core.figure import Figure, HeatMap, Line, Panel, curve
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.record import Arm
+from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Logarithmic, Recording
 from saccade.core.statistics import EverySeed
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import Swept, require, require_count, require_positive, with_sweep
 from saccade.core.trajectory import at_place, at_start
 from saccade.models.attention_regression import PARTS, value_curvature
-from saccade.models.kernels import KERNEL_TITLES
+from saccade.models.kernels import KERNEL_TITLES, KernelName
 from saccade.probes.feature_matrix import FeatureMatrix
-from saccade.studies._kernels import PAPER, AbstractKernelConfig, Arms, last_over_first
+from saccade.studies._kernels import PAPER, AbstractKernelConfig, last_over_first
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.theory.linear_rate import LinearRate, ProjectionFloor
 
@@ -36,7 +37,7 @@ TRAINED = {"values": ("values",), "all": PARTS}
 TITLES = {"values": "only values trained", "all": "all parts trained"}
 ROUNDING = 1e-24
 """A loss below this share of the first is rounding (1e-12 of the targets); the bound falls on."""
-DIMENSIONS = (4.0, 8.0, 12.0, 16.0, 32.0)
+DIMENSIONS = (4, 8, 12, 16, 32)
 """Dimensions of the vectors; with two heads, HD = Nn = 24 lies in the middle."""
 
 
@@ -67,7 +68,7 @@ class Config(AbstractKernelConfig):
 
 def experiment(config: Config, lab: Lab) -> Arms:
     largest = max(DIMENSIONS)
-    task = RandomSequences(config.sequences, 1, config.positions, int(largest), largest)
+    task = RandomSequences(config.sequences, 1, config.positions, largest, largest)
     task = with_sweep(task, "dimension", DIMENSIONS, "D")
     optimiser = GradientDescent(config.step_share, curvature=value_curvature)
     record = Recording((FeatureMatrix(),), Logarithmic(50))
@@ -189,30 +190,24 @@ CLAIMS = (
 )
 
 
-# -- figures ---------------------------------------------------------------------------------------
-
-PANELS = [
-    (kernel, which, f"{name}, {title}")
-    for which, title in TITLES.items()
-    for kernel, name in KERNEL_TITLES.items()
-]
-
-
 def figures(arms: Arms, config: Config) -> Sequence[Figure]:
     return _bounds(arms, config), _grid(arms, config)
 
 
+def _title(kernel: KernelName, which: str) -> str:
+    return f"{KERNEL_TITLES[kernel]}, {TITLES[which]}"
+
+
 def _bounds(arms: Arms, config: Config) -> Figure:
-    panels = []
+    panels, size = [], DIMENSIONS[2]
     heads = 2 if 2 in config.heads else config.heads[0]
-    size = DIMENSIONS[2]
     label = "bound (1 - eta beta)^t f_0, geometric mean"
-    for kernel, which, title in PANELS:
+    for which, kernel in product(TITLES, KERNEL_TITLES):
         arm = arms[arm_name(kernel, which, heads)]
         loss, bound = arm.trajectory["loss"].sel(D=size), arm.prediction["loss"].sel(D=size)
         theory = Line(label, bound["step"].values, _geometric_mean(bound), role="theory")
         lines = (curve("measured loss", loss), theory)
-        panels.append(Panel(title, "step", "loss", lines, "log", "log"))
+        panels.append(Panel(_title(kernel, which), "step", "loss", lines, "log", "log"))
     caption = (
         f"Loss along training for D = {size:g} and {heads} heads, where HD = Nn just holds: mean"
         " over seeds with the range, and theorem 1's bound. The bound holds but is far from tight:"
@@ -229,11 +224,11 @@ def _geometric_mean(values: xr.DataArray) -> np.ndarray:
 def _grid(arms: Arms, config: Config) -> Figure:
     sizes, heads = np.asarray(DIMENSIONS), np.asarray(config.heads)
     panels = []
-    for kernel, which, title in PANELS:
+    for which, kernel in product(TITLES, KERNEL_TITLES):
         chosen = [arms[arm_name(kernel, which, number)] for number in config.heads]
         rows = np.asarray([_geometric_mean(last_over_first(arm)) for arm in chosen])
         cells = HeatMap("last loss / first", sizes, heads, rows, "log")
-        panels.append(Panel(title, "D", "heads", (cells,)))
+        panels.append(Panel(_title(kernel, which), "D", "heads", (cells,)))
     caption = (
         "Last loss over first, geometric mean over seeds, for every size. Theorem 1 covers H x D >="
         f" {config.rows}. Below that, training of the values alone ends at the projection floor;"
@@ -254,14 +249,7 @@ DIVERGENCES = divergences(
 )
 
 QUICK = Config(seeds=5, heads=(2,), value_steps=60000, steps=6000)
-STUDY = Study(
-    name="kernels_convergence",
-    title="Gradient descent on attention converges linearly",
-    paper=PAPER,
-    presets={"quick": QUICK, "paper": Config()},
-    experiment=experiment,
-    claims=CLAIMS,
-    figures=figures,
-    divergences=DIVERGENCES,
-    precision="float64",
-)
+PRESETS = {"quick": QUICK, "paper": Config()}
+ABOUT = ("kernels_convergence", "Gradient descent on attention converges linearly", PAPER)
+MORE: Any = {"divergences": DIVERGENCES, "precision": "float64"}
+STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, **MORE)

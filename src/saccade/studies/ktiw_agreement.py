@@ -21,16 +21,16 @@ from saccade.core.figure import Figure, HeatMap, Panel, curve, level
 from saccade.core.interfaces import FIRST_WORD, SentencePairs
 from saccade.core.lab import Lab
 from saccade.core.members import purpose_key
-from saccade.core.record import Arm
+from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Logarithmic, Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import Swept, require_count
+from saccade.core.sweep import Swept, require, require_count
 from saccade.core.trajectory import at_place
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_entropy
 from saccade.models.word_proxy import WordProxyConfig
 from saccade.probes import translation
 from saccade.probes.agreement import best_step, contextual_agreement
-from saccade.studies._ktiw import PAPER, AbstractTrainingConfig, Arms
+from saccade.studies._ktiw import PAPER, SMALL, AbstractTrainingConfig
 from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.theory.ibm_model_1 import train, translation_scores
 
@@ -58,8 +58,10 @@ class Config(AbstractTrainingConfig):
     """Repetitions, each with its own initialisation and data."""
     batch_size: int = 64
     """New pairs per step."""
-    words: int = 200
-    """Words per language."""
+    model: SequenceToSequenceConfig = SequenceToSequenceConfig(activation="relu")
+    """The recurrent model."""
+    corpus: LexiconSentences = LexiconSentences(train_size=64)
+    """The corpus. Batches are fresh, so the training set only serves to measure."""
     proxy_dimension: int = 256
     """Dimension of the proxy."""
     steps: int = 3000
@@ -68,22 +70,18 @@ class Config(AbstractTrainingConfig):
     def __post_init__(self):
         super().__post_init__()
         require_count(self, "proxy_dimension", "steps")
-        require_count(self, "words", least=2)
-
-    @property
-    def corpus(self) -> LexiconSentences:
-        """The corpus. Batches are fresh, so the training set only serves to measure."""
-        return LexiconSentences(self.words, train_size=64)
+        for field in ("base_start", "head_starts"):
+            require(self.model, field, "none: the study numbers its runs", lambda one: one is None)
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
     """Two runs with attention, one with uniform attention, the proxy, and IBM Model 1."""
-    runs = {"attention": 1.0, "other": 2.0}
+    runs = {"attention": 1, "other": 2}
     start: float = Swept.over("run", runs.values())  # pyright: ignore[reportAssignmentType] (stands for a float)
-    recurrent = partial(SequenceToSequenceConfig, config.hidden, activation="relu")
+    recurrent = partial(dataclasses.replace, config.model)
     models = {
         "attention": recurrent(base_start=start, head_starts=(start,)),
-        "uniform": recurrent(base_start=3.0, head_starts=(3.0,), attention="uniform"),
+        "uniform": recurrent(base_start=3, head_starts=(3,), attention="uniform"),
         "proxy": WordProxyConfig(config.proxy_dimension),
     }
     tables = (translation.PositionTables(PAIRS), translation.PairWords(PAIRS))
@@ -215,9 +213,8 @@ def _in_context(arms: Arms) -> xr.DataArray:
 
 
 def _checks(*names: str) -> tuple[Check, ...]:
-    return tuple(
-        Check(f"{AGREEMENTS[name]} / chance", partial(_agreed, name), Above(2.0)) for name in names
-    )
+    texts = {name: f"{AGREEMENTS[name]} / chance" for name in names}
+    return tuple(Check(texts[name], partial(_agreed, name), Above(2.0)) for name in names)
 
 
 CLAIMS = (
@@ -242,9 +239,6 @@ CLAIMS = (
         arms="translation_*",
     ),
 )
-
-
-# -- figures ---------------------------------------------------------------------------------------
 
 
 def figures(arms: Arms, config: Config) -> Sequence[Figure]:
@@ -305,9 +299,8 @@ DIVERGENCES = divergences(
     """
 )
 
-TITLE = "Attention goes where words can be translated"
-SMALL: dict[str, Any] = {"words": 30, "hidden": 32, "proxy_dimension": 64, "batch_size": 32}
-PRESETS = {"quick": Config(**SMALL, rate=0.005, steps=250), "paper": Config()}
-STUDY = Study(
-    "ktiw_agreement", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
-)
+ABOUT = ("ktiw_agreement", "Attention goes where words can be translated", PAPER)
+QUICK: dict[str, Any] = {"model": dataclasses.replace(SMALL, activation="relu")}
+QUICK |= {"corpus": LexiconSentences(30, train_size=64), "proxy_dimension": 64, "batch_size": 32}
+PRESETS = {"quick": Config(**QUICK, rate=0.005, steps=250), "paper": Config()}
+STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES)

@@ -17,18 +17,17 @@ from saccade.core.bound import Above, AbstractBound, AtLeast, AtMost, Below
 from saccade.core.claim import Check, Claim
 from saccade.core.figure import Figure, Panel, curve
 from saccade.core.lab import Lab
-from saccade.core.record import Arm
+from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Logarithmic, Recording
 from saccade.core.statistics import Rate
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count
 from saccade.core.trajectory import at_place
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
-from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.probes.keywords import KeywordLogits
 from saccade.probes.performance import Accuracy
 from saccade.probes.translation import READABLE, success_step
-from saccade.studies._ktiw import PAPER, QUICK, WORDS_AND_ATTENTION, AbstractCopyingConfig, Arms
+from saccade.studies._ktiw import PAPER, QUICK, WORDS_AND_ATTENTION, AbstractCopyingConfig
 from saccade.tasks.keyword_sentences import KeywordSentences
 
 Moment = Callable[[Arms, "Config"], xr.DataArray]
@@ -71,17 +70,17 @@ class Config(AbstractCopyingConfig):
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    size, length, steps = config.hidden, config.keyword_length, config.keyword_steps
+    size, length, steps = config.model.hidden, config.keyword_length, config.keyword_steps
     task = KeywordSentences(length, length)
     model = RecurrentClassifierConfig(size, size, size, attention="uniform")
     record = Recording((Accuracy(), KeywordLogits()), Logarithmic(80))
     options = {"seeds": config.keyword_seeds, "batches": Fresh(config.keyword_batch)}
     keywords = config.train(lab, "ktiw_limits keywords", task, model, steps, record, **options)
     arms = {"keywords": Arm.of(keywords)}
-    model, record = SequenceToSequenceConfig(size), config.recording(*WORDS_AND_ATTENTION)
+    rest = (config.model, config.long_budget, config.recording(*WORDS_AND_ATTENTION))
     for order, title in ORDERS.items():
-        task, name = config.copying(float(config.choice), order=order), f"ktiw_limits {title}"
-        arms[order] = Arm.of(config.train(lab, name, task, model, config.long_budget, record))
+        task = config.copying(config.choice, order=order)
+        arms[order] = Arm.of(config.train(lab, f"ktiw_limits {title}", task, *rest))
     return arms
 
 
@@ -141,6 +140,7 @@ def _rate(name: str, bound: AbstractBound) -> Check:
     return Check(f"success rate, {ORDERS[name]}", partial(_succeeds, name), bound, name)
 
 
+AT_FIRST = (("keyword", "next"), ("next", "mean"))
 AT_LAST = (("last", "next"), ("last", "mean"), ("next", "keyword"))
 CLAIMS = (
     Claim(
@@ -148,10 +148,7 @@ CLAIMS = (
         "Early in training gamma is largest at the keyword, then one position after it; at the end"
         " it is largest at the last position",
         "Snell 2021, section 6.1, figure 7 (hypothesis 2, then observation 3)",
-        (
-            *_orders("early: ", _early, ("keyword", "next"), ("next", "mean")),
-            *_orders("at the end: ", _at_end, *AT_LAST),
-        ),
+        (*_orders("early: ", _early, *AT_FIRST), *_orders("at the end: ", _at_end, *AT_LAST)),
         "orders, as specified, with 5,000 steps (the paper's figure gives no number); quick: fewer",
         paper="the five orders",
         prediction="the first two, if information stays local",
@@ -194,9 +191,6 @@ CLAIMS = (
         prediction="far above 1; below 0",
     ),
 )
-
-
-# -- figures ---------------------------------------------------------------------------------------
 
 
 def figures(arms: Arms, config: Config) -> Sequence[Figure]:
@@ -244,9 +238,7 @@ DIVERGENCES = divergences(
     """
 )
 
-TITLE = "Limits of the two-stage picture"
-SMALL = {"choice": 12, "long_budget": 110, "keyword_length": 12, "keyword_steps": 1500}
-PRESETS = {"quick": Config(**QUICK, **SMALL, keyword_batch=32), "paper": Config()}
-STUDY = Study(
-    "ktiw_limits", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
-)
+ABOUT = ("ktiw_limits", "Limits of the two-stage picture", PAPER)
+SMALL = {**QUICK, "choice": 12, "long_budget": 110, "keyword_length": 12, "keyword_steps": 1500}
+PRESETS = {"quick": Config(**SMALL, keyword_batch=32), "paper": Config()}
+STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES)

@@ -19,18 +19,18 @@ from saccade.core.claim import Check, Claim
 from saccade.core.figure import Figure, HeatMap, Panel
 from saccade.core.interfaces import Variable
 from saccade.core.lab import Lab
-from saccade.core.record import Arm
+from saccade.core.record import Arm, Arms
 from saccade.core.statistics import Pooled, Rate, RateDifference
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import Swept, require, require_count, require_single
 from saccade.core.trajectory import at_place
-from saccade.models.recurrence import CellName
-from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, Together
+from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.probes import translation
-from saccade.studies._ktiw import FULL_SIZE, PAPER, QUICK, AbstractCopyingConfig, Arms, runs
+from saccade.studies._ktiw import FULL_SIZE, PAPER, QUICK, AbstractCopyingConfig, runs
 
 Measured = Callable[[str, Arms, Any], xr.DataArray]
 GOOD_FIRST, BAD_FIRST = ("one_good", "all_bad"), ("all_bad", "one_good")
+MODEL = SequenceToSequenceConfig(heads=8, base_start=0)
 SCENARIOS = {"all_bad": "all heads bad", "one_good": "one head good", "random": "random heads"}
 
 
@@ -42,14 +42,8 @@ class Config(AbstractCopyingConfig):
     """Models of several heads per scenario."""
     budget: int = 200
     """Steps within which a run must succeed."""
-    heads: int = 8
-    """Heads per model."""
-    cell: CellName = "lstm"
-    """lstm as in the text's model, or gru as in the released code."""
-    together: Together = "sum"
-    """How the heads' contexts are combined: sum (the text) or mean (the released code)."""
-    shared_embeddings: bool = True
-    """Whether source and target words share their embeddings."""
+    model: SequenceToSequenceConfig = MODEL
+    """The model; everything but its heads has one initialisation."""
     trials: int = 3
     """Streams of sequences on which a head is tried alone; it is good, or bad, if it is on all."""
     failure: float = 0.95
@@ -64,16 +58,15 @@ class Config(AbstractCopyingConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        require_count(self, "heads", "trials", "pool", "round_size", "rounds")
+        require_count(self, "trials", "pool", "round_size", "rounds")
         require_single(self, "the study's arms share it", "failure")
         require(self, "failure", "between 0 and 1", lambda value: 0 < value < 1)
         require_count(self, "budget", least=self.interval)
+        require(self.model, "head_starts", "none: the study draws heads", lambda one: one is None)
 
-    def model(self, starts: Sequence[float]) -> SequenceToSequenceConfig:
-        """Heads of these numbers; everything else has one initialisation."""
-        given = (self.hidden, self.cell, len(starts), self.together)
-        shared: Any = {"shared_embeddings": self.shared_embeddings, "base_start": 0.0}
-        return SequenceToSequenceConfig(*given, head_starts=tuple(starts), **shared)
+    def of_heads(self, *starts: int) -> SequenceToSequenceConfig:
+        """The model with heads of these numbers."""
+        return dataclasses.replace(self.model, heads=len(starts), head_starts=starts)
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
@@ -83,14 +76,12 @@ def experiment(config: Config, lab: Lab) -> Arms:
     starts = np.concatenate(list(combinations.values()))
     # One training for all scenarios: a run is a value of a sweep that selects the heads and the
     # stream of sequences.
-    numbers = tuple(map(float, range(len(starts))))
-    heads: list[float] = [_run(numbers, column) for column in starts.T]
-    task = config.copying(float(config.length), stream=_run(numbers, numbers))
-    record, name = (
-        config.recording(translation.TokenAccuracy(), translation.AttentionPlaces()),
-        "ktiw_multihead models",
-    )
-    training = config.train(lab, name, task, config.model(heads), config.budget, record, seeds=1)
+    numbers = range(len(starts))
+    heads: list[int] = [_run(numbers, column) for column in starts.T]
+    task = config.copying(config.length, stream=_run(numbers, numbers))
+    record = config.recording(translation.TokenAccuracy(), translation.AttentionPlaces())
+    given = ("ktiw_multihead models", task, config.of_heads(*heads), config.budget)
+    training = config.train(lab, *given, record, seeds=1)
     arms, begun = {"candidates": Arm(candidates, xr.Dataset(), xr.Dataset())}, 0
     for name, rows in combinations.items():
         chosen = training.trajectory.isel(seed=0, drop=True)
@@ -100,13 +91,13 @@ def experiment(config: Config, lab: Lab) -> Arms:
         attributes = {"seconds": training.seconds / len(combinations), "digest": training.digest}
         arms[name] = Arm(chosen.assign_attrs(attributes), xr.Dataset(), xr.Dataset())
         begun += len(rows)
-    prediction, theory = _at_least_one(candidates, config.heads), "derived: 1 - (1 - p)^K"
+    prediction, theory = _at_least_one(candidates, config.model.heads), "derived: 1 - (1 - p)^K"
     random = dataclasses.replace(arms["random"], prediction=prediction, predicted_by=theory)
     return arms | {"random": random}
 
 
-def _run(grid: Sequence[float], values: Sequence[float]) -> float:
-    return Swept("run", tuple(grid), tuple(map(float, values)))  # pyright: ignore[reportReturnType] (stands for a float)
+def _run(grid: Sequence[int], values: Sequence[int]) -> int:
+    return Swept("run", tuple(grid), tuple(map(int, values)))  # pyright: ignore[reportReturnType] (stands for a number)
 
 
 def _tried(config: Config, lab: Lab) -> xr.Dataset:
@@ -115,8 +106,8 @@ def _tried(config: Config, lab: Lab) -> xr.Dataset:
     found, seconds, digest = xr.Dataset(), 0.0, ""
     for number in range(config.rounds):
         first, last = number * config.round_size, (number + 1) * config.round_size - 1
-        head: float = Swept.over("head", range(first, last + 1))  # pyright: ignore[reportAssignmentType] (stands for a float)
-        task, model = config.copying(float(config.length)), config.model([head])
+        head: int = Swept.over("head", range(first, last + 1))  # pyright: ignore[reportAssignmentType] (stands for a number)
+        task, model = config.copying(config.length), config.of_heads(head)
         given = (f"ktiw_multihead heads {first} to {last} alone", task, model, config.budget)
         record = config.recording(translation.TokenAccuracy())
         training = config.train(lab, *given, record, seeds=config.trials)
@@ -141,16 +132,16 @@ def _combinations(config: Config, good: np.ndarray, bad: np.ndarray) -> dict[str
     """Numbers of the heads of every model; a scenario without enough heads is left out."""
     random = np.random.default_rng(0)
     fresh = config.rounds * config.round_size  # the first head that was not tried alone
-    shape = (config.seeds, config.heads)
-    rows = {"random": fresh + np.arange(config.seeds * config.heads).reshape(shape)}
+    heads = config.model.heads
+    rows = {"random": fresh + np.arange(config.seeds * heads).reshape(config.seeds, heads)}
 
     def some_bad(count: int) -> list[np.ndarray]:
         return [random.choice(bad, count, replace=False) for _ in range(config.seeds)]
 
-    if len(bad) >= config.heads:
-        rows["all_bad"] = np.stack(some_bad(config.heads))
-    if len(bad) >= config.heads - 1 and len(good):
-        others = some_bad(config.heads - 1)
+    if len(bad) >= heads:
+        rows["all_bad"] = np.stack(some_bad(heads))
+    if len(bad) >= heads - 1 and len(good):
+        others = some_bad(heads - 1)
         rows["one_good"] = np.stack([np.append(other, random.choice(good)) for other in others])
     return rows
 
@@ -178,12 +169,9 @@ def _attends(name: str, arms: Arms, config: Config) -> xr.DataArray:
     The record has the mean over heads: one head that attends there contributes 1/K, and uniform
     attention over 40 words 2/41. The committed record has values near 0.02, 1/8 and 2/8.
     """
-    mass = (
-        at_place(arms[name].trajectory["attention_mass"], -1)
-        .sel(offset=translation.READABLE)
-        .sum("offset")
-    )
-    return (mass > 0.5 / config.heads).astype(float)
+    mass = at_place(arms[name].trajectory["attention_mass"], -1)
+    near = mass.sel(offset=translation.READABLE).sum("offset")
+    return (near > 0.5 / config.model.heads).astype(float)
 
 
 def _steps(name: str, arms: Arms, config: Config) -> xr.DataArray:
@@ -199,7 +187,7 @@ def _random_and_alone(arms: Arms, config: Config) -> tuple[xr.DataArray, xr.Data
     model. Single heads are resampled with all their streams.
     """
     alone = arms["candidates"].trajectory["succeeded"].mean("seed").rename(head="seed")
-    return _succeeds("random", arms, config), alone.expand_dims(head_place=config.heads)
+    return _succeeds("random", arms, config), alone.expand_dims(head_place=config.model.heads)
 
 
 def _beyond_luck(succeeds: np.ndarray, alone: np.ndarray) -> float:
@@ -209,7 +197,7 @@ def _beyond_luck(succeeds: np.ndarray, alone: np.ndarray) -> float:
 
 def _found(arms: Arms, config: Config) -> str:
     """The result of the search for heads, for models that could not be made."""
-    candidates, heads = arms["candidates"].trajectory, config.heads
+    candidates, heads = arms["candidates"].trajectory, config.model.heads
     good, bad = (int(candidates[kind].sum()) for kind in ("good", "bad"))
     return (
         f"{good} good and {bad} bad heads among {candidates.sizes['head']} tried; models of {heads}"
@@ -291,9 +279,6 @@ CLAIMS = (
 )
 
 
-# -- figures ---------------------------------------------------------------------------------------
-
-
 def figures(arms: Arms, config: Config) -> Sequence[Figure]:
     return _curves(arms, config), _alone(arms)
 
@@ -305,12 +290,12 @@ def _curves(arms: Arms, config: Config) -> Figure:
             succeed = f"{title}: {float(_succeeds(name, arms, config).mean()):.0%} succeed"
             lines = runs(title, arms[name].trajectory["test_accuracy"])
             panels.append(Panel(succeed, "step", "token accuracy", tuple(lines)))
-    prediction = arms["random"].prediction
+    prediction, heads = arms["random"].prediction, config.model.heads
     missing = [title for name, title in SCENARIOS.items() if name not in arms]
     caption = (
-        f"Token accuracy of models of {config.heads} heads on permutations, one line per model. One"
+        f"Token accuracy of models of {heads} heads on permutations, one line per model. One"
         f" head alone succeeds in {float(prediction['alone']):.0%} of its runs; at least one of"
-        f" {config.heads} would in {float(prediction['success_rate']):.1%}."
+        f" {heads} would in {float(prediction['success_rate']):.1%}."
         + (f" Too few heads were found for: {', '.join(missing)}." if missing else "")
     )
     title = "Models of heads that are good or bad alone"
@@ -329,7 +314,6 @@ def _alone(arms: Arms) -> Figure:
     return Figure("ktiw_multihead_alone", "Single heads", caption, (panel,))
 
 
-SEE = "see the preset"
 DIVERGENCES = divergences(
     """
     recurrent cell | LSTM | GRU | LSTM; GRU in the preset `code` | see the preset
@@ -344,13 +328,12 @@ DIVERGENCES = divergences(
     """
 )
 
-TITLE = "Good and bad heads, alone and together"
-AS_CODE: dict[str, Any] = {"cell": "gru", "together": "mean", "shared_embeddings": False}
+ABOUT = ("ktiw_multihead", "Good and bad heads, alone and together", PAPER)
+SMALL = {**QUICK, "model": dataclasses.replace(MODEL, hidden=32, heads=4)}
+AS_CODE = dataclasses.replace(MODEL, cell="gru", together="mean", shared_embeddings=False)
 PRESETS = {
-    "quick": Config(**QUICK, seeds=8, heads=4, budget=110, pool=1, round_size=8, rounds=2),
+    "quick": Config(**SMALL, seeds=8, budget=110, pool=1, round_size=8, rounds=2),
     "paper": Config(),
-    "code": Config(**AS_CODE, seeds=50, test_size=400, failure=0.6),
+    "code": Config(model=AS_CODE, seeds=50, test_size=400, failure=0.6),
 }
-STUDY = Study(
-    "ktiw_multihead", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
-)
+STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES)

@@ -22,7 +22,7 @@ from saccade.core.figure import Figure, HeatMap, Line, Panel, over_seeds
 from saccade.core.interfaces import FIRST_WORD
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.core.record import Arm
+from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Logarithmic, Recording
 from saccade.core.statistics import EverySeed, log_slope
 from saccade.core.study import Study, divergences
@@ -30,7 +30,7 @@ from saccade.core.sweep import require_count, require_positive, require_single
 from saccade.core.trajectory import at_place
 from saccade.models.word_proxy import WordProxyConfig
 from saccade.probes.co_occurrence import CountTable, Lexicon, LexiconRates
-from saccade.studies._ktiw import PAPER, Arms
+from saccade.studies._ktiw import PAPER
 from saccade.tasks.copying import Copying
 from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.theory import count_table
@@ -75,16 +75,14 @@ class Config:
         require_count(self, "seeds", "corpus_size", "counted", "proxy_dimension", "proxy_steps")
         require_count(self, "outputs", "length", least=2)
         if JUDGED_DIMENSION not in self.dimensions or min(self.dimensions) < 1:
-            raise ConfigError(
-                f"dimensions: got {self.dimensions}, allowed: whole numbers above 0,"
-                f" {JUDGED_DIMENSION} among them"
-            )
+            allowed = f"whole numbers above 0, {JUDGED_DIMENSION} among them"
+            raise ConfigError(f"dimensions: got {self.dimensions}, allowed: {allowed}")
         require_count(self, "choice", least=self.length + 1)
         require_positive(self, "proxy_rate")
         require_single(self, "the study's arms share it", "proxy_rate")
 
     def copying(self, which: str, **settings) -> Copying:
-        words = float(self.choice if which == "choice" else self.length)
+        words = self.choice if which == "choice" else self.length
         return Copying(self.length, words, groups=2 if which == "mixture" else 1, **settings)
 
 
@@ -299,9 +297,6 @@ CLAIMS = (
 )
 
 
-# -- figures ---------------------------------------------------------------------------------------
-
-
 def figures(arms: Arms, config: Config) -> Sequence[Figure]:
     flat = "Count tables of IBM Model 1: flat for permutations, and within each set of the mixture."
     learned = "Predictions from single words: words predict themselves only in the larger set."
@@ -316,10 +311,8 @@ def _derivative(arms: Arms, config: Config) -> Figure:
     arm = arms[JUDGED]
     panels = []
     for variable, title in (("logit_rate", "logits"), ("probability_rate", "probabilities")):
-        predicted, found = (
-            part[variable].isel(seed=0, step=0).values.ravel()
-            for part in (arm.prediction, arm.snapshot)
-        )
+        both = (part[variable].isel(seed=0, step=0) for part in (arm.prediction, arm.snapshot))
+        predicted, found = (table.values.ravel() for table in both)
         order = np.argsort(predicted)
         ends = predicted[order[[0, -1]]]
         measured = Line("measured, d = 10,000", predicted[order], found[order])
@@ -360,10 +353,8 @@ DIVERGENCES = divergences(
     """
 )
 
-TITLE = "Words are learned from co-occurrence"
+ABOUT = ("ktiw_proxy", "Words are learned from co-occurrence", PAPER)
 SMALL: dict[str, Any] = {"length": 6, "choice": 9, "dimensions": (100, 1000, 10000)}
 SMALL |= {"proxy_dimension": 64, "proxy_rate": 0.01, "proxy_steps": 300}
 PRESETS = {"quick": Config(**SMALL), "paper": Config()}
-STUDY = Study(
-    "ktiw_proxy", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
-)
+STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES)

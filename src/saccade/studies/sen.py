@@ -9,26 +9,26 @@ sweeps, of the learning rate and of the initial variance, measure where the theo
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from saccade.core.bound import Above, AtLeast, AtMost, Below, Within
 from saccade.core.claim import Check, Claim, PremiseNotMetError
-from saccade.core.config import replaced
 from saccade.core.figure import Figure, HeatMap, Panel, curve, level
 from saccade.core.lab import Lab
-from saccade.core.record import Arm
+from saccade.core.record import Arm, Arms
 from saccade.core.schedule import DenseThenEven, Logarithmic, Recording
 from saccade.core.statistics import EverySeed, Mean, log_slope
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import Swept, require_count, swept_in
+from saccade.core.sweep import require_count, swept_in, with_sweep
 from saccade.core.trajectory import at_start, only
-from saccade.models.attention_classifier import AttentionClassifierConfig, FixedHead, Head, Query
+from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes import topic_words
 from saccade.probes.performance import Accuracy
 from saccade.studies import _sen
-from saccade.studies._sen import HEADS, SCORE_FLOOR, Arms, above_floor, last, over_words
+from saccade.studies._sen import HEADS, SCORE_FLOOR, above_floor, histogram, last, over_words
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.fixed_linear_classifier import Theorem2
 from saccade.theory.score_and_norm import Corollary1, Theorem1
@@ -39,27 +39,19 @@ NORM_EDGES = tuple(np.arange(0, 6.75, 0.25).tolist())
 THEORIES = (Corollary1(), Theorem1())
 RATES = (0.1, 0.3, 1.0, 3.0)
 STDS = (1e-3, 3e-3, 1e-2, 3e-2)
-SWEEPS = (
-    ("by_rate", "rate", RATES, "learning rate"),
-    ("by_std", "embedding_std", STDS, "initial standard deviation"),
-)
-"""Arm, and the swept field with its values and its name."""
+LABELS = {"rate": "learning rate", "embedding_std": "initial standard deviation"}
+SWEEPS = {"by_rate": ("rate", RATES), "by_std": ("embedding_std", STDS)}
+"""Arms, each with the swept field and its values."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(_sen.AbstractConfig):
     """Settings of the study."""
 
-    embedding_std: float = 1e-3
-    """Initial standard deviation of the embeddings (variance 1e-6 in the paper)."""
+    model: AttentionClassifierConfig = AttentionClassifierConfig(query_std=0.3)
+    """The classifier; every head is trained."""
     long_steps: int = 20000
     """Epochs of FC, for the convergence of theorem 2; at least `steps`."""
-    query: Query = "unit"
-    """unit: scores trained directly; fixed: a random query, keys trained."""
-    query_std: float = 0.3
-    """Standard deviation of the entries of a fixed query."""
-    fixed_head: FixedHead = "orthonormal"
-    """Columns of FC."""
     sweep_seeds: int = 3
     """Repetitions of the two sweeps of A-8."""
     sweep_steps: int = 5000
@@ -69,10 +61,7 @@ class Config(_sen.AbstractConfig):
         super().__post_init__()
         require_count(self, "sweep_seeds", "sweep_steps")
         require_count(self, "long_steps", least=self.steps)
-
-    def model(self, head: Head) -> AttentionClassifierConfig:
-        names = ("dimension", "embedding_std", "query", "query_std", "fixed_head")
-        return AttentionClassifierConfig(head, **{name: getattr(self, name) for name in names})
+        _sen.require_all_heads(self.model)
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
@@ -82,25 +71,26 @@ def experiment(config: Config, lab: Lab) -> Arms:
     record = Recording(probes, DenseThenEven(config.steps), ends)
     task, arms = config.task, {}
     for head in HEADS:
-        model, steps = config.model(head), config.long_steps if head == "FC" else config.steps
-        training = config.train(lab, model, record, f"sen {head}", steps=steps)
+        model = dataclasses.replace(config.model, head=head)
+        steps = config.long_steps if head == "FC" else config.steps
+        training = config.train(lab, f"sen {head}", record, model, steps=steps)
         parts = [theory.predict(task, model, training.trajectory) for theory in THEORIES]
         source = "Lu 2021, corollary 1 (norm) and theorem 1 (distance)"
         arms[head] = Arm.of(training, xr.merge(parts), source)
     if swept := list(swept_in(config)):
         # The sweep itself answers A-8: along one field, at the first value of the others.
-        along = (sweep[:2] for sweep in SWEEPS if sweep[1] in swept)
-        return arms | {name: _along(arms["FC"], field, swept) for name, field in along}
+        along = {name: field for name, (field, _) in SWEEPS.items() if field in swept}
+        return arms | {name: _along(arms["FC"], field, swept) for name, field in along.items()}
 
     # These two predictions use only the initial state and the sizes of the run.
-    run = task, config.model("FC"), arms["FC"].trajectory
+    run = task, config.model, arms["FC"].trajectory
     arms["FC_lemma2"] = Arm.of_prediction(Lemma2().predict(*run, lab), Lemma2.source)
     arms["FC_theorem2"] = Arm.of_prediction(Theorem2().predict(*run), Theorem2.source)
     record = Recording((words,), Logarithmic(40))
     sizes = {"steps": config.sweep_steps, "seeds": config.sweep_seeds}
-    for name, field, grid, *_ in SWEEPS:
-        varied = replaced(config, field, Swept.over(field, grid))
-        training = varied.train(lab, varied.model("FC"), record, f"sen FC {name}", **sizes)
+    for name, sweep in SWEEPS.items():
+        varied = with_sweep(config, *sweep)
+        training = varied.train(lab, f"sen FC {name}", record, varied.model, **sizes)
         norm = Corollary1().predict(task, None, training.trajectory)
         arms[name] = Arm.of(training, norm, Corollary1.source)
     return arms
@@ -150,7 +140,7 @@ def _trained(name: str, arms: Arms, config: Config) -> xr.DataArray:
 
 
 def _attention_gain(arms: Arms, config: Config) -> xr.DataArray:
-    return _attention(arms, config) - _trained("attention", arms, config)
+    return _attended(arms, config) - _trained("attention", arms, config)
 
 
 def _largest_rise(arms: Arms, config: Config) -> xr.DataArray:
@@ -163,8 +153,8 @@ def _loss_ratio(arms: Arms, config: Config) -> xr.DataArray:
     return last("loss", arms, config) / _trained("loss", arms, config)
 
 
-def _order_of_heads(arms: Arms, config: Config) -> xr.DataArray:
-    linear, layers = (over_words(arms[head].end["score"]) for head in ("TC", "TL"))
+def _order(arms: Arms, config: Config) -> xr.DataArray:
+    linear, layers = (over_words(arms[head].end["score"]) for head in TRAINED)
     fixed = _trained("score", arms, config)
     return xr.concat([fixed - linear, linear - layers], "pair").min("pair")
 
@@ -214,30 +204,31 @@ def _lemma2_error(arms: Arms, config: Config) -> xr.DataArray:
 
 
 def _theorem2_error(arms: Arms, config: Config) -> xr.DataArray:
-    if config.fixed_head != "orthonormal" or config.query != "unit":
+    if config.model.fixed_head != "orthonormal" or config.model.query != "unit":
         raise PremiseNotMetError("the rate is derived for orthonormal columns and a unit query")
     predicted = arms["FC_theorem2"].prediction["loss"].isel(step=-1)
     return abs(arms["FC"].end["loss"] / predicted - 1)
 
 
-# -- claims ----------------------------------------------------------------------------------------
-
 PILOT = "set before the experiment, from a pilot of one or two seeds (gaps of 0.7 % and below)"
 FLOW = "the theory describes the flow from zero; 2 % allows for steps of 0.1 (pilot: below 0.7 %)"
 
-NEAR_0 = AtMost(0.02)
+NEAR_0, HIGH, UP = AtMost(0.02), Above(0.8), Above(0.0)
 CHANGES = {"mean |score change|": "score_change", "mean embedding displacement": "displacement"}
-_attention, _largest = partial(last, "attention"), partial(_over_heads, _largest_gap)
+_attended = partial(last, "attention")
+_largest, _largest_residual = (partial(_over_heads, one) for one in (_largest_gap, _residual))
+EVERYWHERE = "all heads and words, scores above 0.05"
 A_4 = (
     ("training loss at the paper's last epoch", partial(_trained, "loss"), Below(0.05)),
-    ("attention on the topic word at that epoch", partial(_trained, "attention"), Above(0.8)),
+    ("attention on the topic word at that epoch", partial(_trained, "attention"), HIGH),
     ("test accuracy at that epoch", partial(_trained, "test_accuracy"), AtLeast(1.0)),
     ("attention gained by training four times as long", _attention_gain, Above(0.0)),
     ("loss after four times the epochs / loss at that epoch", _loss_ratio, Below(0.5)),
     ("largest rise of the loss between two recorded epochs", _largest_rise, AtMost(0.0)),
 )
-GROWTH = "smallest relative growth of the gap from one"
+GROWTH = "least relative growth of the gap from one"
 EXPONENT = "exponent of the gap's growth with the"
+TRAINED = ("TC", "TL")
 sen_claim = partial(Claim, arms=HEADS, statistic=EverySeed(5))
 """A claim about all heads and every seed, unless it says otherwise."""
 
@@ -259,7 +250,7 @@ CLAIMS = (
         "The embedding norm of a topic word follows from its score by corollary 1, at every epoch",
         "Lu 2021, corollary 1, figure 2",
         (
-            Check("largest relative gap, all heads and words, scores above 0.05", _largest, NEAR_0),
+            Check(f"largest relative gap, {EVERYWHERE}", _largest, NEAR_0),
             Check("mean relative gap", _mean_gap, NEAR_0, statistic=Mean(5)),
         ),
         tolerance=FLOW,
@@ -289,10 +280,7 @@ CLAIMS = (
         "A-4b",
         "The trained heads TC and TL also attend to the topic word after the paper's 5,000 epochs",
         "Lu 2021, section 5.1 ('the topic words are attended to in a well-trained model')",
-        tuple(
-            Check(f"{head}: attention on the topic word", _attention, Above(0.8), head)
-            for head in ("TC", "TL")
-        ),
+        tuple(Check(f"{one}: attention on topic words", _attended, HIGH, one) for one in TRAINED),
         tolerance="the same bound as for FC in A-4",
         paper="attended to",
         prediction="none (theorem 2 is about FC)",
@@ -315,11 +303,7 @@ CLAIMS = (
         "A-5",
         "The weaker the classifier, the larger the final topic scores: FC > TC > TL",
         "Lu 2021, section 5.1, figure 1",
-        Check(
-            "smaller of the differences FC - TC and TC - TL in mean final topic score",
-            _order_of_heads,
-            Above(0.0),
-        ),
+        Check("smaller of FC - TC and TC - TL in mean final topic score", _order, Above(0.0)),
         tolerance="an order; paired by seed",
         paper="FC > TC > TL",
     ),
@@ -327,11 +311,7 @@ CLAIMS = (
         "A-6",
         "Theorem 1 holds with the averages measured during training",
         "Lu 2021, theorem 1",
-        Check(
-            "largest |left - right| / right, all heads and words, scores above 0.05",
-            partial(_over_heads, _residual),
-            NEAR_0,
-        ),
+        Check(f"largest |left - right| / right, {EVERYWHERE}", _largest_residual, NEAR_0),
         tolerance=FLOW,
         paper="proved for the flow",
         prediction="0",
@@ -340,9 +320,7 @@ CLAIMS = (
         "A-7",
         "A score rises exactly when the embedding moves away from the mean of the other words",
         "Lu 2021, lemma 2 (sign rule), equation 3",
-        Check(
-            "share of (word, epoch) whose signs agree, smallest over heads", _signs, AtLeast(0.95)
-        ),
+        Check("share of (word, epoch) of equal signs, smallest over heads", _signs, AtLeast(0.95)),
         tolerance=PILOT,
         paper="proved for the flow",
         prediction="1",
@@ -363,10 +341,8 @@ CLAIMS = (
         "The gap to corollary 1 grows linearly with the learning rate and the initial variance",
         "beyond the paper; Lu 2021, lemma 2 bounds the error by its sigma^2",
         (
-            Check(f"{GROWTH} learning rate to the next", _growth, Above(0.0), "by_rate"),
-            Check(
-                f"{GROWTH} initial standard deviation to the next", _growth, Above(0.0), "by_std"
-            ),
+            Check(f"{GROWTH} learning rate to the next", _growth, UP, "by_rate"),
+            Check(f"{GROWTH} initial standard deviation to the next", _growth, UP, "by_std"),
             Check(f"{EXPONENT} learning rate", _exponent, Within(0.7, 1.3), "by_rate", Mean()),
             Check(f"{EXPONENT} initial variance", _exponent, Within(0.7, 1.3), "by_std", Mean()),
         ),
@@ -379,9 +355,6 @@ CLAIMS = (
 )
 
 
-# -- figures ---------------------------------------------------------------------------------------
-
-
 def figures(arms: Arms, config: Config) -> Sequence[Figure]:
     return (_distributions(arms), _curves(arms, config), _convergence(arms), _generality(arms))
 
@@ -390,10 +363,9 @@ def _distributions(arms: Arms) -> Figure:
     panels = []
     for quantity, edges in (("score", SCORE_EDGES), ("norm", NORM_EDGES)):
         for which, title in (("other", "non-topic words"), ("topic", "topic words")):
-            name = f"{which}_{quantity}_share"
-            shares = {f"Attn-{head}": arms[head].snapshot[name] for head in HEADS}
-            bars = _sen.histograms(edges, shares)
-            panels.append(Panel(title, _sen.CHANGES[quantity], "share of words", bars))
+            shares = {head: arms[head].snapshot[f"{which}_{quantity}_share"] for head in HEADS}
+            bars = (histogram(f"Attn-{head}", edges, share) for head, share in shares.items())
+            panels.append(Panel(title, _sen.CHANGES[quantity], "share of words", tuple(bars)))
     caption = (
         "Figure 1 of the paper: at the end of training, topic words have moved far and all other"
         " words hardly at all; the weaker the classifier, the farther. Shares per bin, mean and"
@@ -405,8 +377,7 @@ def _distributions(arms: Arms) -> Figure:
 def _curves(arms: Arms, config: Config) -> Figure:
     panels = []
     for head in HEADS:
-        word = arms[head].trajectory.isel(word=0)
-        lines = _sen.curves(word["score"], word["norm"], config.task.filler_size)
+        lines = _sen.curves(arms[head].trajectory.isel(word=0), config.task.filler_size)
         labels = ("score of a topic word", "norm of its embedding")
         panels.append(Panel(f"Attn-{head}", *labels, lines))
     caption = "Figure 2 of the paper: the first topic word during training, and corollary 1."
@@ -432,8 +403,8 @@ def _convergence(arms: Arms) -> Figure:
 
 def _generality(arms: Arms) -> Figure:
     panels = []
-    for name, dim, _, label in SWEEPS:
-        gaps = _largest_gap(arms[name])
+    for name, (dim, _) in SWEEPS.items():
+        gaps, label = _largest_gap(arms[name]), LABELS[dim]
         bound = level("bound of A-2", (gaps[dim].values.min(), gaps[dim].values.max()), 0.02)
         title, lines = f"against the {label}", (curve("largest relative gap, FC", gaps), bound)
         panels.append(Panel(title, label, "largest relative gap", lines, "log", "log"))
@@ -485,16 +456,14 @@ DIVERGENCES = divergences(
 )
 
 SMALL = TopicSentences(dictionary_size=3000)
-TITLE = "Score and embedding norm of a topic word grow together"
+AS_CODE: Any = {"query": "fixed", "query_std": 0.3, "fixed_head": "gaussian"}
+CODE_MODEL = AttentionClassifierConfig(dimension=10, embedding_std=1e-6, **AS_CODE)
+ABOUT = ("sen", "Score and embedding norm of a topic word grow together", _sen.PAPER)
 PRESETS = {
     # The paper's number of sentences: theorem 1's residual grows like 1 / (sentences per topic
     # word). A larger rate: the same time (rate x epoch) in fewer steps.
     "quick": Config(rate=0.25, task=SMALL, steps=2000, long_steps=8000, sweep_steps=1000),
     "paper": Config(),
-    "code": Config(
-        dimension=10, task=_sen.CODE_TASK, embedding_std=1e-6, query="fixed", fixed_head="gaussian"
-    ),
+    "code": Config(task=_sen.CODE_TASK, model=CODE_MODEL),
 }
-STUDY = Study(
-    "sen", TITLE, _sen.PAPER, PRESETS, experiment, CLAIMS, figures, sweep_figures, DIVERGENCES
-)
+STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, sweep_figures, DIVERGENCES)

@@ -17,17 +17,17 @@ from saccade.core.bound import Above, AtMost
 from saccade.core.claim import Check, Claim
 from saccade.core.figure import Figure, Panel
 from saccade.core.lab import Lab
-from saccade.core.record import Arm
+from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Recording
 from saccade.core.statistics import rank_correlation
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import Swept, require
 from saccade.core.trajectory import at_place, only
-from saccade.models.attention_classifier import AttentionClassifierConfig, Head
+from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import QueryNorm, TopicWords
 from saccade.studies import _sen
-from saccade.studies._sen import HEADS, SCORE_FLOOR, Arms, above_floor, relative_gap
+from saccade.studies._sen import HEADS, SCORE_FLOOR, above_floor, relative_gap
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.score_and_norm import Corollary1
 
@@ -43,20 +43,15 @@ class Config(_sen.AbstractConfig):
 
     query_variances: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0)
     """Initial variances of the entries of the query."""
-    key_dimension: int = 10
-    """Dimension of query and keys."""
-    embedding_std: float = 1e-3
-    """Initial standard deviation of the embeddings."""
+    model: AttentionClassifierConfig = AttentionClassifierConfig(query="trained")
+    """The classifier; every head is trained, with queries of these variances."""
 
     def __post_init__(self):
         super().__post_init__()
         several = "at least three, all above 0"
         require(self, "query_variances", several, lambda grid: len(grid) >= 3 and min(grid) > 0)
-
-    def model(self, head: Head) -> AttentionClassifierConfig:
-        std: Any = Swept.over(DIM, self.query_variances) ** 0.5
-        query: Any = {"query": "trained", "query_std": std, "key_dimension": self.key_dimension}
-        return AttentionClassifierConfig(head, self.dimension, self.embedding_std, **query)
+        _sen.require_all_heads(self.model)
+        require(self.model, "query_std", "1 here: query_variances set it", lambda std: std == 1)
 
     @property
     def recorded(self) -> AtSteps:
@@ -67,9 +62,11 @@ class Config(_sen.AbstractConfig):
 
 def experiment(config: Config, lab: Lab) -> Arms:
     record = Recording((TopicWords(), QueryNorm(), Accuracy()), config.recorded)
+    std: Any = Swept.over(DIM, config.query_variances) ** 0.5
     arms = {}
     for head in HEADS:
-        training = config.train(lab, config.model(head), record, f"sen_query {head}")
+        model = dataclasses.replace(config.model, head=head, query_std=std)
+        training = config.train(lab, f"sen_query {head}", record, model)
         prediction = Corollary1().predict(config.task, None, training.trajectory)
         arms[head] = Arm.of(training, prediction, Corollary1.source)
     return arms
@@ -111,9 +108,6 @@ def _norm_rises(correlation: Correlation, arms: Arms, config: Config) -> xr.Data
     return correlation(trajectory["score"], trajectory["norm"], "step").min(("word", DIM))
 
 
-# -- claims ----------------------------------------------------------------------------------------
-
-
 def _checks(gap: str, measure: Gap, name: str, correlation: Correlation) -> tuple[Check, ...]:
     """For each head: the gap falls with the variance, and norm and score are correlated."""
     falls, rises = partial(_gap_falls, measure), partial(_norm_rises, correlation)
@@ -146,12 +140,7 @@ CLAIMS = (
         "At equal scores the gap falls as the query's variance grows, and the norm rises with the"
         " score throughout",
         "Lu 2021, appendix B, figure 10",
-        _checks(
-            "query variance and the gap at score 1",
-            gap_at_one,
-            "rank correlation",
-            rank_correlation,
-        ),
+        _checks("variance and gap at score 1", gap_at_one, "rank correlation", rank_correlation),
         tolerance="the bounds of A-13; ranks, because corollary 1 is a curve and not a line",
         paper="approaches corollary 1 as the variance grows",
         prediction="-1 and 1",
@@ -159,15 +148,12 @@ CLAIMS = (
 )
 
 
-# -- figures ---------------------------------------------------------------------------------------
-
-
 def figures(arms: Arms, config: Config) -> Sequence[Figure]:
     panels = []
     for head in HEADS:
         for place, variance in enumerate(config.query_variances):
             word = arms[head].trajectory.isel({DIM: place, "word": 0})
-            lines = _sen.curves(word["score"], word["norm"], config.task.filler_size)
+            lines = _sen.curves(word, config.task.filler_size)
             panels.append(Panel(f"Attn-{head}, variance {variance:g}", "score", "norm", lines))
     caption = (
         "Figure 10 of the paper: score and rescaled norm ||q|| ||nu|| of the first topic word"
@@ -189,13 +175,11 @@ DIVERGENCES = divergences(
 
 SMALL = TopicSentences(train_size=400, dictionary_size=2000)
 CODE_VARIANCES = (0.01, 0.25, 1.0, 4.0)
+CODE_MODEL = AttentionClassifierConfig(dimension=10, embedding_std=1e-6, query="trained")
 PRESETS = {
     "quick": Config(seeds=3, task=SMALL, steps=2500),
     "paper": Config(),
-    "code": Config(
-        dimension=10, task=_sen.CODE_TASK, query_variances=CODE_VARIANCES, embedding_std=1e-6
-    ),
+    "code": Config(task=_sen.CODE_TASK, query_variances=CODE_VARIANCES, model=CODE_MODEL),
 }
-STUDY = Study(
-    "sen_query", TITLE, _sen.PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
-)
+ABOUT = ("sen_query", TITLE, _sen.PAPER)
+STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES)

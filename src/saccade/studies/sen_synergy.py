@@ -8,6 +8,7 @@ that starts on the wrong side of the other words is held back at first.
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -16,7 +17,7 @@ from saccade.core.bound import Above, AtLeast, AtMost, Below
 from saccade.core.claim import Check, Claim
 from saccade.core.figure import Figure, Panel, curve, level
 from saccade.core.lab import Lab
-from saccade.core.record import Arm
+from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Recording
 from saccade.core.statistics import EverySeed, Mean
 from saccade.core.study import Study, divergences
@@ -25,13 +26,14 @@ from saccade.core.trajectory import at_place, at_start, first_step
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import Surroundings, TopicWords, Velocities
-from saccade.studies._sen import CODE_TASK, PAPER, AbstractConfig, Arms, last, over_words
+from saccade.studies._sen import CODE_TASK, PAPER, AbstractConfig, last, over_words
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.score_and_norm import Theorem1
 
 TITLES = {"TC": "Attn-TC", "KF": "Attn-TC-KF", "EF": "Attn-TC-EF"}
 ARMS = tuple(TITLES)
-"""Both trained; scores (keys) frozen; embeddings frozen."""
+FROZEN: Any = {"TC": {}, "KF": {"keys_frozen": True}, "EF": {"embeddings_frozen": True}}
+"""What an arm does not train; keys stand for scores."""
 CONVERGED = 0.1
 """A loss below this counts as converged."""
 
@@ -40,6 +42,8 @@ CONVERGED = 0.1
 class Config(AbstractConfig):
     """Settings of the study."""
 
+    dimension: int = 15
+    """Dimension of the embeddings."""
     embedding_variance: float = 0.1
     """Initial variance of the embeddings."""
     figure_steps: int = 3000
@@ -52,10 +56,8 @@ class Config(AbstractConfig):
         require_count(self, "figure_steps")
 
     def model(self, arm: str) -> AttentionClassifierConfig:
-        std, keys, embeddings = self.embedding_variance**0.5, arm == "KF", arm == "EF"
-        return AttentionClassifierConfig(
-            "TC", self.dimension, std, keys_frozen=keys, embeddings_frozen=embeddings
-        )
+        std = self.embedding_variance**0.5
+        return AttentionClassifierConfig("TC", self.dimension, std, **FROZEN[arm])
 
     @property
     def recorded(self) -> AtSteps:
@@ -71,7 +73,7 @@ def experiment(config: Config, lab: Lab) -> Arms:
         # Only TC and KF need the velocities (A-12), which cost a gradient.
         more = () if name == "EF" else (Surroundings(), Velocities())
         record = Recording((TopicWords(), Accuracy(), *more), config.recorded)
-        training = config.train(lab, config.model(name), record, f"sen_synergy {name}")
+        training = config.train(lab, f"sen_synergy {name}", record, config.model(name))
         if name == "TC":  # theorem 1 assumes that both scores and embeddings are trained
             prediction = Theorem1().predict(config.task, None, training.trajectory)
             arms[name] = Arm.of(training, prediction, Theorem1.source)
@@ -148,7 +150,7 @@ def _after_lowest(arms: Arms) -> tuple[xr.DataArray, xr.DataArray]:
     return gap, score["step"] >= at_place(score["step"], score.fillna(0).argmin("step"))
 
 
-def _lag_at_lowest(arms: Arms, config: Config) -> xr.DataArray:
+def _lag(arms: Arms, config: Config) -> xr.DataArray:
     """Speed gap at the lowest score / largest speed gap after it: negative if TC lags."""
     gap, after = _after_lowest(arms)
     return at_place(gap, after.argmax("step")) / gap.where(after).max("step")
@@ -160,12 +162,10 @@ def _crossing(arms: Arms, config: Config) -> xr.DataArray:
     return first_step((gap > 0) & after)
 
 
-# -- claims ----------------------------------------------------------------------------------------
-
 ORDER = "an order, paired by seed; no size is claimed"
-POSITIVE = Above(0.0)
+POSITIVE, ABOVE_1 = Above(0.0), Above(1.0)
 PAIRS = {arm: ("TC", arm) for arm in ("KF", "EF")}
-UNTIL = "until the loss is below 0.1"
+UNTIL, HALVED = "until the loss is below 0.1", "when TC's loss has halved"
 _accuracy = partial(last, "test_accuracy")
 synergy_claim = partial(Claim, statistic=EverySeed(5))
 """A claim about every seed, unless it says otherwise."""
@@ -175,10 +175,7 @@ CLAIMS = (
         "A-9",
         "The loss falls fastest if both are trained: TC converges before KF and before EF",
         "Lu 2021, section 5.1, figure 3 (third graph)",
-        tuple(
-            Check(f"epochs of {arm} / epochs of TC {UNTIL}", _delay, Above(1.0), pair)
-            for arm, pair in PAIRS.items()
-        ),
+        tuple(Check(f"epochs of {arm} / TC {UNTIL}", _delay, ABOVE_1, PAIRS[arm]) for arm in PAIRS),
         tolerance=ORDER,
         paper="TC converges at about 1,000 epochs",
     ),
@@ -186,9 +183,7 @@ CLAIMS = (
         "A-9b",
         "All three models reach 100 % test accuracy by the end of training",
         "Lu 2021, section 5.1",
-        tuple(
-            Check(f"{arm}: test accuracy at the end", _accuracy, AtLeast(1), arm) for arm in ARMS
-        ),
+        tuple(Check(f"{arm}: final test accuracy", _accuracy, AtLeast(1), arm) for arm in ARMS),
         tolerance="the paper's number",
         paper="100 % after 60,000 epochs",
         expected="fails",
@@ -216,9 +211,7 @@ CLAIMS = (
         " converged",
         "Lu 2021, section 5.1, figure 3 (first graph)",
         (
-            Check(
-                "mean topic score, TC minus EF, when TC's loss has halved", _score_lead, POSITIVE
-            ),
+            Check(f"mean topic score, TC minus EF, {HALVED}", _score_lead, POSITIVE),
             Check("mean topic score, EF minus TC, at the end", _score_overtaken, POSITIVE),
         ),
         arms=PAIRS["EF"],
@@ -229,9 +222,7 @@ CLAIMS = (
         "A-11",
         "The embedding norm grows faster in TC than with frozen scores, until TC has converged",
         "Lu 2021, section 5.1, figure 3 (second graph)",
-        Check(
-            "mean gain in topic norm, TC minus KF, when TC's loss has halved", _norm_lead, POSITIVE
-        ),
+        Check(f"mean gain in topic norm, TC minus KF, {HALVED}", _norm_lead, POSITIVE),
         arms=PAIRS["KF"],
         tolerance=ORDER,
         paper="faster before convergence",
@@ -244,11 +235,7 @@ CLAIMS = (
         (
             Check("smallest score of that word", _lowest_score, Below(-0.01), "TC"),
             Check("its score at the end", _final_score, POSITIVE, "TC"),
-            Check(
-                "d||v||/dt, TC minus KF, where the score is lowest / largest later",
-                _lag_at_lowest,
-                Below(0.0),
-            ),
+            Check("d||v||/dt, TC minus KF, at the lowest score / largest later", _lag, Below(0.0)),
             Check("epoch from which TC's norm grows faster than KF's (any)", _crossing, POSITIVE),
         ),
         arms=PAIRS["KF"],
@@ -259,9 +246,6 @@ CLAIMS = (
         prediction="ds/dt < 0 while the projection is negative",
     ),
 )
-
-
-# -- figures ---------------------------------------------------------------------------------------
 
 
 def figures(arms: Arms, config: Config) -> Sequence[Figure]:
@@ -324,13 +308,11 @@ DIVERGENCES = divergences(
 )
 
 SMALL = TopicSentences(train_size=400, dictionary_size=4000)
-TITLE = "Score and embedding promote each other"
+ABOUT = ("sen_synergy", "Score and embedding promote each other", PAPER)
 PRESETS = {
     # The paper's time (rate x epoch) in a twentieth of the steps.
     "quick": Config(rate=2.0, task=SMALL, steps=3000, figure_steps=150),
     "paper": Config(),
     "code": Config(dimension=10, task=CODE_TASK, embedding_variance=0.01, steps=6000),
 }
-STUDY = Study(
-    "sen_synergy", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
-)
+STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES)

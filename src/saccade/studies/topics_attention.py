@@ -21,17 +21,17 @@ from saccade.core.claim import Check, Claim, Measure
 from saccade.core.figure import Figure, HeatMap, Panel, curve, level
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.record import Arm
+from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Logarithmic, Recording
 from saccade.core.statistics import EverySeed
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require, require_count, require_positive, require_single, with_sweep
 from saccade.core.trajectory import only
-from saccade.models.one_layer_transformer import OneLayerTransformerConfig, Start, guess_entropy
+from saccade.models.one_layer_transformer import OneLayerTransformerConfig, guess_entropy
 from saccade.probes import topic_blocks
 from saccade.probes.topic_blocks import LOOKUPS, PAIRS
 from saccade.studies import _documents
-from saccade.studies._documents import PAPER, Arms, DocumentSettings, arm_of, corner, end_of
+from saccade.studies._documents import PAPER, DocumentSettings, arm_of, corner, end_of
 from saccade.tasks.topic_documents import Replacements
 from saccade.theory.value_optimum import ValueOptimum
 
@@ -82,13 +82,9 @@ class Config:
     """Steps outside the table."""
     steps: int = 5000
     """Steps of the table (20 epochs of 10,000 documents are 5,000)."""
-    start: Start = "default"
-    """Initialisation of keys, queries and values where all are trained; PyTorch's default, as in
-    the authors' configuration."""
-    selected_hidden: bool = False
-    """Whether selected positions are hidden as keys in the table's models (the authors' code)."""
-    layer_biases: bool = False
-    """Whether keys, queries and values have biases in the table's models (the authors' code)."""
+    model: OneLayerTransformerConfig = OneLayerTransformerConfig(start="default")
+    """The table's model. It starts from PyTorch's default, as in the authors' configuration, and
+    so does the model of which everything is trained."""
 
     def __post_init__(self):
         require_count(self, "seeds", "document_size", "batch_size", "uniform_steps", "steps")
@@ -108,7 +104,7 @@ def _trained(config: Config, lab: Lab) -> dict[str, Arm]:
     task = config.documents.finite(size, size, train_size=128, test_size=1)
     uniform = OneLayerTransformerConfig(attention="uniform")
     hidden = dataclasses.replace(uniform, selected_hidden=True)
-    whole = OneLayerTransformerConfig(embedding="trained", start=config.start)
+    whole = OneLayerTransformerConfig(embedding="trained", start=config.model.start)
     blocks = Recording((topic_blocks.ValueBlocks(),), Logarithmic(30))
     probes = (topic_blocks.Similarities(), topic_blocks.AttentionOdds())
     similarities = Recording(probes, Logarithmic(30), (topic_blocks.SimilarityTable(),))
@@ -130,7 +126,6 @@ def _trained(config: Config, lab: Lab) -> dict[str, Arm]:
 
 def _table(config: Config, lab: Lab) -> dict[str, Arm]:
     """The slides' table: one-hot embeddings, and a fixed set of documents."""
-    model = OneLayerTransformerConfig(**_of(config, "start", "selected_hidden", "layer_biases"))
     optimisers = {
         "adam": with_sweep(Adam(), "rate", ADAM_RATES, "adam_rate"),
         "sgd": with_sweep(GradientDescent(), "rate", (*SGD_RATES, config.fast_rate), "sgd_rate"),
@@ -139,21 +134,16 @@ def _table(config: Config, lab: Lab) -> dict[str, Arm]:
     record = Recording((topic_blocks.AttentionOdds(),), Logarithmic(20), (pairs,))
     batches = Minibatch(config.batch_size)
     train = partial(lab.train, seeds=config.seeds, batches=batches, loss=guess_entropy)
-    sizes = _of(config, "shortest", "longest", "train_size", "test_size")
-    drawn = _of(config, "concentration", "replacements")
+    names = ("shortest", "longest", "train_size", "test_size", "concentration", "replacements")
+    settings: Any = {name: getattr(config, name) for name in names}
     arms = {}
     for mixture, text in MIXTURES.items():
-        task = config.documents.finite(mixture=mixture, markers=True, **sizes, **drawn)
+        task = config.documents.finite(mixture=mixture, markers=True, **settings)
         for name, optimiser in optimisers.items():
             title = f"topics_attention {name}, {text}"
-            training = train(task, model, optimiser, config.steps, record, name=title)
+            training = train(task, config.model, optimiser, config.steps, record, name=title)
             arms[f"{name}_{mixture}"] = Arm.of(training)
     return arms
-
-
-def _of(config: Config, *names: str) -> dict[str, Any]:
-    """Some settings, for a config that has fields of the same names."""
-    return {name: getattr(config, name) for name in names}
 
 
 # -- measures --------------------------------------------------------------------------------------
@@ -213,6 +203,7 @@ def _both_mixtures(
 
 
 _similarity = end_of("similarity_difference")
+PREFERENCE = "same topic less different topic"
 in_every_seed = partial(Claim, statistic=EverySeed(5))
 
 CLAIMS = (
@@ -242,11 +233,7 @@ CLAIMS = (
         "B-8",
         "With cross-entropy the values have topic blocks as well",
         "Li 2023, stage 1, with the loss of the experiments",
-        Check(
-            "difference of block means / largest standard deviation within a block",
-            _contrast,
-            AtLeast(3),
-        ),
+        Check("block difference / largest standard deviation in a block", _contrast, AtLeast(3)),
         "3 standard deviations, as specified; there is no theory of the size",
         paper="block-wise",
         arms="uniform_entropy",
@@ -270,9 +257,7 @@ CLAIMS = (
         "Trained by Adam, words attend more to other words of their topic than to words of other"
         " topics",
         "Li 2023, table of average attention (Adam 0.003, 0.01, 0.03)",
-        _both_mixtures(
-            "adam", "same topic less different topic, smallest over rates", _adam_order, Above(0.0)
-        ),
+        _both_mixtures("adam", f"{PREFERENCE}, smallest over rates", _adam_order, Above(0.0)),
         "an order, in all seeds",
         paper="0.0108, 0.010, 0.0116 against 0.00689, 0.00707, 0.00665",
         prediction="positive",
@@ -283,7 +268,7 @@ CLAIMS = (
         "Li 2023, table of average attention (SGD 0.01, 0.03)",
         _both_mixtures(
             "sgd",
-            "(same topic less different topic) / uniform attention, smaller of the two rates",
+            f"({PREFERENCE}) / uniform attention, smaller of the two rates",
             _sgd_order,
             Above(0.05),
             where={"sgd_rate": list(SGD_RATES)},
@@ -301,7 +286,7 @@ CLAIMS = (
         "B-11c",
         "With enough training time (rate x steps), SGD gives the same order",
         "beyond the slides",
-        _both_mixtures("sgd", "same topic less different topic", _fast_order, Above(0.0)),
+        _both_mixtures("sgd", PREFERENCE, _fast_order, Above(0.0)),
         "an order, in all seeds",
         prediction="positive",
     ),
@@ -316,9 +301,6 @@ CLAIMS = (
         arms="adam_distinct",
     ),
 )
-
-
-# -- figures ---------------------------------------------------------------------------------------
 
 
 def figures(arms: Arms, config: Config) -> Sequence[Figure]:
@@ -409,13 +391,12 @@ DIVERGENCES = divergences(
     """
 )
 
-TITLE = "Topic structure in trained transformers"
+ABOUT = ("topics_attention", "Topic structure in trained transformers", PAPER)
 SMALL = DocumentSettings(5, 5, 2)
+AS_CODE = OneLayerTransformerConfig(start="default", selected_hidden=True, layer_biases=True)
 PRESETS = {
     "quick": Config(SMALL, train_size=400, test_size=40, uniform_steps=200, steps=300),
     "paper": Config(),
-    "code": Config(selected_hidden=True, layer_biases=True, replacements="all"),
+    "code": Config(model=AS_CODE, replacements="all"),
 }
-STUDY = Study(
-    "topics_attention", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
-)
+STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES)

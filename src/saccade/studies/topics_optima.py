@@ -9,6 +9,7 @@ well this carries over to finite data.
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -19,7 +20,7 @@ from saccade.core.claim import Check, Claim, PremiseNotMetError
 from saccade.core.figure import Figure, Line, Panel, curve, level
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.record import Arm
+from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Logarithmic, Recording
 from saccade.core.statistics import EverySeed
 from saccade.core.study import Study, divergences
@@ -29,7 +30,7 @@ from saccade.models.one_layer_transformer import OneLayerTransformerConfig, unif
 from saccade.models.tied_attention import TiedAttentionConfig
 from saccade.probes import topic_blocks
 from saccade.studies import _documents
-from saccade.studies._documents import Arms, DocumentSettings, arm_of, corner, end_of
+from saccade.studies._documents import PAPER, DocumentSettings, arm_of, corner, end_of
 from saccade.tasks.long_documents import LongDocumentQueries, LongDocuments
 from saccade.tasks.topic_documents import Masking
 from saccade.theory.attention_ratio import LOWER, UPPER, AttentionRatio, optimal_free_ratio
@@ -37,10 +38,10 @@ from saccade.theory.embedding_optimum import EmbeddingOptimum
 from saccade.theory.value_optimum import ValueOptimum, least_norm_values
 
 SETTINGS = (
-    LongDocuments(10, 10, 4.0),
-    LongDocuments(6, 4, 2.0, Masking(0.3, 0.2, 0.1)),
-    LongDocuments(8, 3, 5.0, Masking(0.5, 0.1, 0.2)),
-    LongDocuments(4, 6, 1.0, Masking(0.15, 0.1, 0.0)),
+    LongDocuments(10, 10, 4),
+    LongDocuments(6, 4, 2, Masking(0.3, 0.2, 0.1)),
+    LongDocuments(8, 3, 5, Masking(0.5, 0.1, 0.2)),
+    LongDocuments(4, 6, 1, Masking(0.15, 0.1, 0.0)),
 )
 """Further sizes and maskings for which the closed form of the values is checked."""
 EXACT = ("values", *(f"values_{place}" for place in range(len(SETTINGS))))
@@ -48,8 +49,8 @@ BOTH = ("values", "values_hidden")
 DECAYS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 EMBEDDING_STARTS = (0.05, 0.3)
 """A small and a large initialisation; from the large one, the diagonal of E is heavy."""
-RATIO_TOPICS = (10.0, 20.0, 50.0, 100.0)
-RATIO_TOPICS_PER_DOCUMENT = (1.0, 2.0, 3.0, 5.0, 8.0)
+RATIO_TOPICS = (10, 20, 50, 100)
+RATIO_TOPICS_PER_DOCUMENT = (1, 2, 3, 5, 8)
 GRID = ("T", "tau")
 
 
@@ -190,9 +191,8 @@ def _shrinkage_error(arms: Arms, config: Config) -> xr.DataArray:
 def _ratio(name: str, arms: Arms, config: Config) -> xr.DataArray:
     """A measure of gamma, the worst over the grid of sizes."""
     if config.documents.masking.kept == 0:
-        raise PremiseNotMetError(
-            "no selected word is shown unchanged (p_c = 0), so attention has nothing to gain"
-        )
+        why = "no selected word is shown unchanged (p_c = 0), so attention has nothing to gain"
+        raise PremiseNotMetError(why)
     gamma = only(arms).end["attention_ratio"]
     return {
         "error": abs(gamma / only(arms).prediction["attention_ratio"] - 1).max(GRID),
@@ -265,9 +265,7 @@ CLAIMS = (
         "With weight decay the minimiser is unique and solves a 3 x 3 system",
         "Li 2023, stage 1 ('weight decay makes the optima unique'; the system is derived)",
         (
-            Check(
-                "largest |entry - solution|, decays from 1e-6 to 1e-2", _entry_error, AtMost(1e-10)
-            ),
+            Check("largest |entry - solution|, decays 1e-6 to 1e-2", _entry_error, AtMost(1e-10)),
             Check(
                 "|difference of blocks with / without decay - closed form|, largest over decays",
                 _shrinkage_error,
@@ -354,9 +352,6 @@ CLAIMS = (
         prediction="0",
     ),
 )
-
-
-# -- figures ---------------------------------------------------------------------------------------
 
 
 def figures(arms: Arms, config: Config) -> Sequence[Figure]:
@@ -464,25 +459,9 @@ DIVERGENCES = divergences(
     """
 )
 
-STUDY = Study(
-    "topics_optima",
-    "Optimal values, embeddings and attention encode topics",
-    _documents.PAPER,
-    {
-        "quick": Config(
-            DocumentSettings(5, 4, 2),
-            embedding_rate=0.5,
-            embedding_steps=8000,
-            ratio_steps=1500,
-            document_size=256,
-            batch_size=32,
-            sampled_steps=500,
-        ),
-        "paper": Config(),
-    },
-    experiment,
-    CLAIMS,
-    figures,
-    divergences=DIVERGENCES,
-    precision="float64",
-)
+SIZES = {"document_size": 256, "batch_size": 32, "sampled_steps": 500, "ratio_steps": 1500}
+QUICK = Config(DocumentSettings(5, 4, 2), embedding_rate=0.5, embedding_steps=8000, **SIZES)
+PRESETS = {"quick": QUICK, "paper": Config()}
+ABOUT = ("topics_optima", "Optimal values, embeddings and attention encode topics", PAPER)
+MORE: Any = {"divergences": DIVERGENCES, "precision": "float64"}
+STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, **MORE)

@@ -9,6 +9,7 @@ This study maps where two stages occur: optimiser x loss x scale of the initiali
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -19,7 +20,7 @@ from saccade.core.claim import Check, Claim
 from saccade.core.figure import Figure, HeatMap, Line, Panel, curve
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.record import Arm
+from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Recording
 from saccade.core.statistics import EverySeed, Mean, log_slope
 from saccade.core.study import Study, divergences
@@ -28,7 +29,7 @@ from saccade.core.trajectory import at_place, at_start, first_step, only
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, guess_entropy
 from saccade.probes.motion import Displacements, GradientNorms
 from saccade.probes.topic_blocks import AttentionOdds, ValueBlocks
-from saccade.studies._documents import PAPER, Arms, DocumentSettings, arm_of
+from saccade.studies._documents import PAPER, DocumentSettings, arm_of
 from saccade.theory.value_optimum import ValueOptimum
 
 STARTS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
@@ -170,6 +171,9 @@ def _softened(arms: Arms, config: Config) -> xr.DataArray:
 at_small, near_zero = partial(Check, where=AT_SMALL), partial(Check, where=NEAR_ZERO)
 _key_gradients = partial(_gradient_at_zero, ["keys", "queries"])
 _value_gradient = partial(_gradient_at_zero, ["values"])
+SHARE = "displacement of W_K and W_Q when W_V has reached 90 % / their largest displacement"
+HALF = "step at which W_K and W_Q have reached half of theirs"
+ONSET = "step at which W_K and W_Q have moved half their norm / W_V ten times its norm"
 two_stages = partial(Claim, statistic=EverySeed(5))
 
 CLAIMS = (
@@ -179,17 +183,8 @@ CLAIMS = (
         " squared error)",
         "Li 2023, two-stage process",
         (
-            at_small(
-                "share at the boundary: displacement of W_K and W_Q when W_V has reached 90 % /"
-                " their largest displacement",
-                _share,
-                AtMost(0.1),
-            ),
-            at_small(
-                "step of that boundary / step at which W_K and W_Q have reached half of theirs",
-                _order,
-                Below(1.0),
-            ),
+            at_small(f"share at the boundary: {SHARE}", _share, AtMost(0.1)),
+            at_small(f"step of that boundary / {HALF}", _order, Below(1.0)),
         ),
         "0.1, as specified; displacements, because norms mislead unless the initialisation is tiny",
         paper="boundary near step 400 of 1,000",
@@ -200,11 +195,7 @@ CLAIMS = (
         "B-9b",
         "With cross-entropy, too, keys and queries start to move after the values (SGD)",
         "Li 2023, two-stage process",
-        at_small(
-            "step at which W_K and W_Q have moved half their norm / W_V ten times its norm",
-            _onset_order,
-            Above(1.0),
-        ),
+        at_small(ONSET, _onset_order, Above(1.0)),
         "an order; with cross-entropy the values keep growing: the loss has no finite optimum",
         prediction="values first",
         arms="sgd_entropy",
@@ -272,9 +263,6 @@ CLAIMS = (
         arms="sgd_squared",
     ),
 )
-
-
-# -- figures ---------------------------------------------------------------------------------------
 
 
 def figures(arms: Arms, config: Config) -> Sequence[Figure]:
@@ -351,12 +339,8 @@ DIVERGENCES = divergences(
     """
 )
 
-TITLE = "Values first, attention second"
-SIZES = DocumentSettings(5, 5, 2)
-PRESETS = {
-    "quick": Config(SIZES, squared_rate=8.0, entropy_rate=8.0, squared_steps=1500, steps=1000),
-    "paper": Config(),
-}
-STUDY = Study(
-    "topics_two_stage", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
-)
+ABOUT = ("topics_two_stage", "Values first, attention second", PAPER)
+FAST: Any = {"squared_rate": 8.0, "entropy_rate": 8.0, "squared_steps": 1500, "steps": 1000}
+QUICK = Config(DocumentSettings(5, 5, 2), **FAST)
+PRESETS = {"quick": QUICK, "paper": Config()}
+STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES)

@@ -7,7 +7,7 @@ distance from its first to its last value. A ratio (values / attention) below 1:
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from saccade.core.claim import Check, Claim
 from saccade.core.figure import Figure, Panel, curve, level
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.record import Arm
+from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Every, Recording
 from saccade.core.statistics import EverySeed
 from saccade.core.study import Study, divergences
@@ -96,11 +96,11 @@ class Config:
         require_count(self, "choice", least=self.length + 1)
 
 
-def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
+def experiment(config: Config, lab: Lab) -> Arms:
     sizes = (config.topics, config.words_per_topic, config.topics_per_document)
     sentences = TopicSentences(dictionary_size=config.dictionary_size, train_size=config.sentences)
     documents = TopicDocuments(*sizes, shortest=64, longest=64, train_size=64, test_size=1)
-    copying = Copying(config.length, float(config.choice), largest=config.choice)
+    copying = Copying(config.length, config.choice, largest=config.choice)
     copying = with_sweep(copying, "words", (config.length, config.choice))
     classifier = AttentionClassifierConfig(head="TC")
     classifier = with_sweep(classifier, "embedding_std", EMBEDDING_STARTS, "start")
@@ -130,7 +130,7 @@ def _dense(steps: int) -> AtSteps:
 # -- measures --------------------------------------------------------------------------------------
 
 
-def curves(arms: Mapping[str, Arm], paper: str) -> tuple[xr.DataArray, xr.DataArray]:
+def curves(arms: Arms, paper: str) -> tuple[xr.DataArray, xr.DataArray]:
     """The quantities for values and attention; `snell_sizes`: beta and alpha by size, not order."""
     trajectory = arms[paper.removesuffix("_sizes")].trajectory
     if paper == "lu":
@@ -145,7 +145,7 @@ def curves(arms: Mapping[str, Arm], paper: str) -> tuple[xr.DataArray, xr.DataAr
     return trajectory["lexicon_agreement"], accuracy
 
 
-def ratio(arms: Mapping[str, Arm], paper: str) -> xr.DataArray:
+def ratio(arms: Arms, paper: str) -> xr.DataArray:
     """Half-rise of values / half-rise of attention."""
     values, attention = curves(arms, paper)
     return half_rise(values) / half_rise(attention)
@@ -156,21 +156,21 @@ def _usual(paper: str, config: Config) -> dict[str, float]:
     return {"words": config.choice} if paper.startswith("snell") else {"start": USUAL}
 
 
-def _at_usual(paper: str, arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+def _at_usual(paper: str, arms: Arms, config: Config) -> xr.DataArray:
     return ratio(arms, paper).sel(_usual(paper, config), drop=True)
 
 
-def _growth(arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+def _growth(arms: Arms, config: Config) -> xr.DataArray:
     """Li: the ratio of half-rises at the largest initialisation / at the usual one."""
     found = ratio(arms, "li")
     return found.sel(start=LARGEST["li"], drop=True) / found.sel(start=USUAL, drop=True)
 
 
-def _at_largest(arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+def _at_largest(arms: Arms, config: Config) -> xr.DataArray:
     return ratio(arms, "lu").sel(start=LARGEST["lu"], drop=True)
 
 
-def _without_signal(arms: Mapping[str, Arm], config: Config) -> xr.DataArray:
+def _without_signal(arms: Arms, config: Config) -> xr.DataArray:
     """Rise of attention on permutations / on informative words, at the half-rise of the latter."""
     _, attention = curves(arms, "snell")
     step = half_rise(attention.sel(words=config.choice, drop=True))
@@ -251,14 +251,11 @@ CLAIMS = (
 )
 
 
-# -- figures ---------------------------------------------------------------------------------------
-
-
-def figures(arms: Mapping[str, Arm], config: Config) -> Sequence[Figure]:
+def figures(arms: Arms, config: Config) -> Sequence[Figure]:
     return _rises(arms, config), _by_start(arms)
 
 
-def _rises(arms: Mapping[str, Arm], config: Config) -> Figure:
+def _rises(arms: Arms, config: Config) -> Figure:
     panels = []
     for paper, title in PAPERS.items():
         lines = []
@@ -276,7 +273,7 @@ def _rises(arms: Mapping[str, Arm], config: Config) -> Figure:
     return Figure("values_first_rises", "Values first, attention second", caption, tuple(panels))
 
 
-def _by_start(arms: Mapping[str, Arm]) -> Figure:
+def _by_start(arms: Arms) -> Figure:
     lines = (
         curve("Lu 2021: embeddings", ratio(arms, "lu")),
         curve("Li 2023: W_K, W_Q, W_V", ratio(arms, "li")),
@@ -307,7 +304,5 @@ QUICK |= {"document_rate": 8.0, "document_steps": 1500, "length": 10, "choice": 
 QUICK |= {"batch_size": 32, "copying_rate": 0.005, "copying_steps": 60}
 PRESETS = {"quick": Config(**QUICK), "paper": Config()}
 TITLE = "Values first, attention second, in three papers' models"
-PAPER = "Lu 2021, Li 2023 and Snell 2021"
-STUDY = Study(
-    "values_first", TITLE, PAPER, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES
-)
+ABOUT = ("values_first", TITLE, "Lu 2021, Li 2023 and Snell 2021")
+STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES)

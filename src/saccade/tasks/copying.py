@@ -5,12 +5,11 @@ Ids 0 and 1 are END and START; words have ids from 2. Example, 3 of 5 words, cop
     [4, 2, 6, END] -> [4, 2, 6, END]        [4, 2, 6, END] -> [6, 4, 2, END]
 
 If there are exactly `length` words, every sequence is a permutation of the same words and
-co-occurrence carries no information. `words` is a float that can be swept: `largest` words have
-ids, of which the first `words` are drawn.
+co-occurrence carries no information. `words` can be swept: `largest` words have ids, of which the
+first `words` are drawn.
 """
 
 import dataclasses
-import math
 from typing import Literal, Self
 
 import jax
@@ -31,8 +30,8 @@ class Copying(AbstractTask):
 
     length: int = 40
     """Words per sequence (k)."""
-    words: float = 40.0
-    """Words in a set (n), a whole number; equal to `length`, sequences are permutations."""
+    words: int = 40
+    """Words in a set (n); equal to `length`, sequences are permutations."""
     groups: int = 1
     """Disjoint sets of words; each sequence draws from one of them."""
     order: Order = "copied"
@@ -41,36 +40,36 @@ class Copying(AbstractTask):
     """Number of the fixed permutation."""
     largest: int | None = None
     """Words per set that have an id; None: `words`, which then cannot be swept."""
-    stream: float = 0.0
+    stream: int = 0
     """Number of the stream of sequences: members of one seed differ if their streams do."""
-    train_size: int = 1
+    train_size: int = 50
     """Sequences in the training set; with fresh batches it only serves to measure the loss."""
     test_size: int = 50
     """Sequences in the test set."""
 
     def __post_init__(self):
         require_count(self, "length", "groups", "train_size", "test_size")
-        require_count(self, "permutation", least=0)
+        require_count(self, "permutation", "stream", least=0)
         whole, least, most = "a whole number, at least", self.length, self.largest
-        require(self, "stream", f"{whole} 0", lambda value: value >= 0 and value % 1 == 0)
         require_choices(self)
         if most is not None:
             require_count(self, "largest", least=least)
-        limit, top = ("", math.inf) if most is None else (f", at most {most}", most)
+        limit = "" if most is None else f", at most {most}"
         allowed = f"{whole} the {least} words of a sequence{limit}"
-        require(self, "words", allowed, lambda value: least <= value <= top and value % 1 == 0)
+        whole_numbers = range(least, (2**31 if most is None else most) + 1)
+        require(self, "words", allowed, whole_numbers.__contains__)
         if most is None and isinstance(self.words, Swept):
-            allowed = f"with swept words {whole} their largest, {int(max(self.words.values))}"
+            allowed = f"with swept words {whole} their largest, {max(self.words.values)}"
             raise ConfigError(f"largest: got None, allowed: {allowed}")
 
     @classmethod
     def example(cls) -> Self:
-        return cls(length=3, words=4.0, groups=2, largest=5, train_size=16, test_size=5)
+        return cls(length=3, words=4, groups=2, largest=5, train_size=16, test_size=5)
 
     @property
     def set_size(self) -> int:
         """Words per set that have an id."""
-        return int(self.words) if self.largest is None else self.largest
+        return self.words if self.largest is None else self.largest
 
     @property
     def vocabulary_size(self) -> int:

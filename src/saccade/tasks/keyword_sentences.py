@@ -29,7 +29,7 @@ class KeywordSentences(AbstractTask):
     """Words per sentence."""
     words: int = 40
     """Words in the vocabulary, including the keyword."""
-    train_size: int = 1
+    train_size: int = 50
     """Sentences in the training set; with fresh batches it only serves to measure the loss."""
     test_size: int = 400
     """Sentences in the test set."""

@@ -50,7 +50,7 @@ class LongDocuments(AbstractTopicTask):
     """Topics (T)."""
     words_per_topic: int = 10
     """Words of each topic (v)."""
-    topics_per_document: float = 4.0
+    topics_per_document: int = 4
     """Distinct topics per document (tau)."""
     masking: Masking = Masking()
     """How words are masked."""
@@ -60,12 +60,12 @@ class LongDocuments(AbstractTopicTask):
     def __post_init__(self):
         require_count(self, "topics", least=2)
         require_count(self, "words_per_topic")
-        allowed = f"from 1 to the {self.topics} topics"
-        require(self, "topics_per_document", allowed, lambda value: 1 <= value <= self.topics)
+        allowed = f"a whole number from 1 to the {self.topics} topics"
+        require(self, "topics_per_document", allowed, range(1, self.topics + 1).__contains__)
 
     @classmethod
     def example(cls) -> Self:
-        return cls(3, 2, 2.0)
+        return cls(3, 2, 2)
 
     @property
     def train_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -111,13 +111,13 @@ class Queries(AbstractBatch):
 
 @dataclasses.dataclass(frozen=True)
 class LongDocumentQueries(AbstractTask):
-    """The kinds of queries of long documents. All sizes are floats, so that they can be swept."""
+    """The kinds of queries of long documents. All sizes can be swept."""
 
-    topics: float = 10.0
+    topics: int = 10
     """Topics (T)."""
-    words_per_topic: float = 10.0
+    words_per_topic: int = 10
     """Words of each topic (v)."""
-    topics_per_document: float = 4.0
+    topics_per_document: int = 4
     """Distinct topics per document (tau)."""
     masking: Masking = Masking()
     """How words are masked."""
@@ -127,9 +127,8 @@ class LongDocumentQueries(AbstractTask):
     """Kinds of queries."""
 
     def __post_init__(self):
-        require(self, "topics", "at least 2", lambda value: value >= 2)
-        for field in ("words_per_topic", "topics_per_document"):
-            require(self, field, "at least 1", lambda value: value >= 1)
+        require_count(self, "topics", least=2)
+        require_count(self, "words_per_topic", "topics_per_document")
         most, least = self.topics_per_document, self.topics
         most = max(most.values) if isinstance(most, Swept) else most
         least = min(least.values) if isinstance(least, Swept) else least
@@ -141,7 +140,7 @@ class LongDocumentQueries(AbstractTask):
 
     @classmethod
     def example(cls) -> Self:
-        return cls(3.0, 2.0, 2.0)
+        return cls(3, 2, 2)
 
     @property
     def shares(self) -> Shares:

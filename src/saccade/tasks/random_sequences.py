@@ -5,7 +5,7 @@ targets, so the question is whether training can fit them. Example, n = 2, D = 3
 
     [[0.3, -1.1, 0.7], [0.2, 0.9, -0.4]] -> [[0.8], [-0.1]]
 
-`dimension` is a float so that it can be swept. Vectors are stored in `width` numbers, of which the
+`dimension` can be swept. Vectors are stored in `width` numbers, of which the
 last width - dimension are zero. The weights for these have no effect: this is exactly the task of
 the smaller dimension.
 """
@@ -27,7 +27,7 @@ class HasVectors(Protocol):
     @property
     def width(self) -> int: ...
     @property
-    def dimension(self) -> float: ...
+    def dimension(self) -> int: ...
     @property
     def outputs(self) -> int: ...
     @property
@@ -53,7 +53,7 @@ class RandomSequences(AbstractTask):
     """Vectors per sequence (n)."""
     width: int = 16
     """Stored numbers per vector: the largest dimension."""
-    dimension: float = 16.0
+    dimension: int = 16
     """Dimension of the vectors (D), a whole number up to the width."""
     outputs: int = 1
     """Targets per vector (p)."""
@@ -71,7 +71,7 @@ class RandomSequences(AbstractTask):
 
     @classmethod
     def example(cls) -> Self:
-        return cls(train_size=5, test_size=2, positions=3, width=4, dimension=3.0, outputs=2)
+        return cls(train_size=5, test_size=2, positions=3, width=4, dimension=3, outputs=2)
 
     @property
     def active(self) -> Float[Array, " feature"]:

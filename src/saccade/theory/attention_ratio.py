@@ -14,10 +14,9 @@ word), random with p_r (target ~ P), else hidden (uniform attention). The loss d
     L(gamma) = p_c (|f|^2 - 2 f_t) + p_r (tau/T) (|f|^2 - 2 mean_S f)
                + p_r (1 - tau/T) (|f'|^2 - 2 mean_S f') + const,
 
-f for t in S and f' for t not in S, |f|^2 the sum over all words. Its minimum over gamma > 0 is
-found to machine accuracy. A free table of scores may also weight hidden keys by delta (m becomes
-delta m, and Z grows by (delta - 1) m), with a slightly larger optimal gamma (8.11 instead of 7.72,
-with delta 1.50, for T = v = 10, tau = 4).
+f for t in S and f' for t not in S, |f|^2 the sum over all words. Its minimum is found to machine
+accuracy. A free table of scores may also weight hidden keys by delta (m becomes delta m, and Z
+grows by (delta - 1) m). For T = v = 10, tau = 4, gamma* is then 8.11, with delta 1.50, not 7.72.
 
 Limits. Symbols and documents as in `value_optimum.py`. With one topic per document (tau = 1), where
 gamma* = 1, and with p_c = 0 attention cannot help; for p_r near 0 gamma* may exceed T. Our source
@@ -49,10 +48,8 @@ def stage_two_loss(gamma: Any, task: HasTopics, delta: Any = 1.0) -> Any:
         total = 1 + (gamma - 1) * own + (delta - 1) * shares.hidden
         hidden = delta * shares.hidden / total
         topics = (gamma * own / total, inside / total, outside / total)
-        return tuple(
-            values.hidden * hidden + values.same * topic + values.other * (1 - hidden - topic)
-            for topic in topics
-        )
+        x, s, q = values.hidden, values.same, values.other
+        return tuple(x * hidden + s * topic + q * (1 - hidden - topic) for topic in topics)
 
     own, among, beyond = outputs(inside)
     square = v * (own**2 + (tau - 1) * among**2 + (T - tau) * beyond**2)
@@ -105,6 +102,5 @@ class AttentionRatio(AbstractTheory):
     predicts = ("attention_ratio",)
 
     def predict(self, task: HasTopics, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
-        del model, trajectory
         text = {"long_name": "gamma*, the minimiser of the exact loss", "units": "1"}
         return xr.Dataset({"attention_ratio": over_sweeps(optimal_ratio, task).assign_attrs(text)})

@@ -1,16 +1,14 @@
 """Uniform attention learns co-occurrence first (Snell et al. 2021, section 4.1, A.2).
 
 Statement. The proxy p_t = softmax((1/L) sum_l W e_{x_l}) is trained by gradient flow from e_i, W_o
-~ N(0, I/d). For d -> inf the logit (W e_i)_o and the probability theta_io = softmax(W e_i)_o have
-the initial derivatives
+~ N(0, I/d). For d -> inf the logit (W e_i)_o and theta_io = softmax(W e_i)_o start with
 
     d(W e_i)_o / d tau   =  2 (C_io - mean_o' C_io'),
     d theta_io / d tau   =  (2/|O|) (C_io - mean_o' C_io'),
     C_io  =  sum over pairs m, source positions l, target positions t of 1[x_l = i] 1[y_t = o] / L.
 
 Symbols. C: count table; L: words of a source sentence; |O|: output words; e [word, d], W [output,
-d]: embeddings; p^m: the proxy's output for pair m, the same at all t; k, n, G: words per sequence
-to be copied, words per set, sets.
+d]: embeddings; p^m: output for pair m, the same at all t; k words per sequence, n per set, G sets.
 
 Derivation. The loss is a sum, not a mean, over pairs and output words. With
 
@@ -25,9 +23,8 @@ all errors are of order d^(-1/2). There the Jacobian of softmax is (1/|O|) (I - 
 the logits' derivative already has mean zero over o: the factor 1/|O| remains. Equation 15 drops it,
 and prints the logits' derivative (equation 54) for theta.
 
-Copying. A sequence of k distinct words of a set contains i with probability k/n, and both i and o
-with k (k-1) / (n (n-1)); each co-occurrence counts 1/k, and a set is drawn with probability 1/G. So
-a pair adds on average (without END)
+Copying. k distinct words of a set contain i with probability k/n, and both i and o with
+k (k-1) / (n (n-1)); a co-occurrence counts 1/k, a set is drawn with 1/G. Without END a pair adds
 
     C_ii = 1/(G n),     C_io = (1/(G n)) (k-1)/(n-1) within a set, 0 across sets,
     C_ii / C_io = (n-1)/(k-1).
@@ -36,9 +33,8 @@ With n = k the table is constant within a set: uniform attention cannot learn wh
 of which. A fixed permutation of the output has the same table. If END counts, L is larger by one:
 all entries of words shrink by k/(k+1), and their ratio is unchanged.
 
-Limits. Initial derivatives give the direction in which logits start, not where they end. |O| counts
-columns that no target has. The limit d -> inf comes first: with many pairs the flow leaves the
-initial point soon.
+Limits. Derivatives at the start say where logits go first, not where they end. |O| counts columns
+that no target has. The limit d -> inf comes first: with many pairs the flow leaves the start soon.
 """
 
 import numpy as np
@@ -57,24 +53,19 @@ BLOCK = 4096
 
 
 def count_table(
-    source: Ids,
-    target: Ids,
-    source_mask: Mask,
-    target_mask: Mask,
-    vocabulary_size: int,
-    without_end: bool = False,
+    source: Ids, target: Ids, there: Mask, wanted: Mask, size: int, without_end: bool = False
 ) -> Float[np.ndarray, "id id"]:
     """C, rows = source words. Without END, L does not count it; an empty source adds nothing."""
-    there, wanted = np.asarray(source_mask), np.asarray(target_mask)
+    there, wanted = np.asarray(there), np.asarray(wanted)
     if without_end:
         there, wanted = there & (np.asarray(source) != END), wanted & (np.asarray(target) != END)
-    words = masked_words("source", source, there, vocabulary_size)
-    outputs = masked_words("target", target, wanted, vocabulary_size)
-    table = np.zeros((vocabulary_size, vocabulary_size))
+    words = masked_words("source", source, there, size)
+    outputs = masked_words("target", target, wanted, size)
+    table = np.zeros((size, size))
     for first in range(0, len(words), BLOCK):
         block = slice(first, first + BLOCK)
-        has = _counted(words[block], there[block], vocabulary_size)
-        gives = _counted(outputs[block], wanted[block], vocabulary_size)
+        has = _counted(words[block], there[block], size)
+        gives = _counted(outputs[block], wanted[block], size)
         table += (has / np.maximum(has.sum(axis=1, keepdims=True), 1)).T @ gives
     return table
 
@@ -108,9 +99,7 @@ def diagonal_ratio(task: Copying) -> float:
     1 for n = k, also for n = k = 1 (the table is flat); infinite for k = 1 < n.
     """
     k, n = task.length, int(task.words)
-    if n == k:
-        return 1.0
-    return (n - 1) / (k - 1) if k > 1 else float("inf")
+    return 1.0 if n == k else (n - 1) / (k - 1) if k > 1 else float("inf")
 
 
 def initial_logit_derivative(counts: Counts) -> Counts:
@@ -123,8 +112,8 @@ def initial_probability_derivative(counts: Counts) -> Counts:
     return initial_logit_derivative(counts) / counts.shape[-1]
 
 
-def _counted(words: np.ndarray, mask: np.ndarray, vocabulary_size: int) -> np.ndarray:
+def _counted(words: np.ndarray, mask: Mask, size: int) -> np.ndarray:
     """How often every word occurs in every pair, as floats: integer matrix products are slow."""
-    number = np.arange(len(words))[:, None] * vocabulary_size + words
-    counts = np.bincount(number[mask], minlength=len(words) * vocabulary_size)
-    return counts.reshape(len(words), vocabulary_size).astype(float)
+    number = np.arange(len(words))[:, None] * size + words
+    counts = np.bincount(number[np.asarray(mask)], minlength=len(words) * size)
+    return counts.reshape(len(words), size).astype(float)

@@ -1,7 +1,6 @@
 """Optimal embeddings are closer within a topic (Li, Li & Risteski 2023, main result 1).
 
-Statement. With uniform attention and values fixed to the identity, the optimal tied embeddings W_E
-have, for E = W_E^T W_E,
+Statement. With uniform attention and identity values, optimal tied embeddings (E = W_E^T W_E) have
 
     mean E_ij, same topic (diagonal included) - mean E_ij, different topics
         = 1 / (v (1 - (1 - p_c) p_m)).
@@ -32,7 +31,6 @@ class EmbeddingOptimum(AbstractTheory):
     predicts = ("similarity_difference",)
 
     def predict(self, task: HasTopics, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
-        del model, trajectory
         difference = over_sweeps(average_difference, task)
         text = {"long_name": "similarity_difference of any minimiser", "units": "1"}
         return xr.Dataset({"similarity_difference": difference.assign_attrs(text)})

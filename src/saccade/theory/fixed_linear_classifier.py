@@ -35,15 +35,13 @@ class Theorem2(AbstractTheory):
     predicts = ("loss", "attention", "score", "norm")
 
     def predict(self, task: HasTopicWords, model: object, trajectory: xr.Dataset) -> xr.Dataset:
-        del model
         times = trajectory["time"].values
         curves = convergence(times, task.topics, task.topic_words, task.filler_size)
-        by = "by the equation of theorem 2, from the sizes of the task alone"
-        data = {
-            name: ("step", values, {"long_name": f"{name} {by}", "units": "1"})
-            for name, values in curves.items()
-        }
-        return xr.Dataset(data, {name: trajectory.coords[name] for name in ("step", "time")})
+        data = xr.Dataset({name: ("step", values) for name, values in curves.items()})
+        for name in data:
+            text = f"{name} by the equation of theorem 2, from the sizes of the task alone"
+            data[name].attrs = {"long_name": text, "units": "1"}
+        return data.assign_coords({name: trajectory.coords[name] for name in ("step", "time")})
 
 
 def convergence(
@@ -58,7 +56,6 @@ def convergence(
         return 1 / (1 + filler_size * np.exp(-score)), score, norm
 
     def field(time: float, margin: np.ndarray) -> np.ndarray:
-        del time
         attention, _, _ = attention_and_score(margin)
         wrong = 1 / (1 + np.exp(attention * margin) / (topics - 1))
         return attention * wrong * topics / ((topics - 1) * topic_words)

@@ -10,14 +10,12 @@ uniform table gives, after its first iteration,
 with the count table C of `count_table.py`: it first learns what uniform attention first learns.
 
 Symbols. Trans [source word, target word]: every row a distribution; beta: probability that a source
-word translates to a target word; alpha: probability that it is responsible for it, among the words
-of its sentence; L: words of the source sentence.
+word translates to a target word; alpha: that it, among the L words of its sentence, produced it.
 
 Derivation. Given a table, y_t comes from x_l with probability alpha_tl. The expected number of
-times that i produced o is the sum of alpha over their co-occurrences, and the maximum-likelihood
-table given these numbers is their share in the row. No iteration lowers the likelihood. With a
-uniform table alpha_tl = 1/L, so the first expected numbers are C. The log likelihood is concave in
-the table, so there are no local optima (but several tables may be optimal).
+times that i produced o is the sum of alpha over their co-occurrences; the maximum-likelihood table
+is its share in the row. No iteration lowers the likelihood. With a uniform table alpha_tl = 1/L, so
+the first numbers are C. The log likelihood is concave in the table: all local optima are global.
 
 NULL. Brown et al. (1993) add a word to every source sentence, for target words without a source;
 the paper does not. With `null` the table gets a last row, and alpha and beta a last column.

@@ -17,8 +17,7 @@ Reach of the Gaussian kernel without keys [derived]. A query then gives all vect
 the same weight exp(-||q||^2 / (2 sqrt d)) in (0, 1], which it sets freely (for N n <= D and inputs
 in general position). With one output, a target is reached if it lies between sum_h min(c_h, 0) and
 sum_h max(c_h, 0), c_h the sum of head h's values over the sequence. The global optimum over W^Q is
-half the sum of squared distances to these intervals (probe `ReachOfQueries`): zero for most draws,
-but not for all. Theorem 2 assumes that it is zero.
+half the sum of squared distances to these (`ReachOfQueries`): for most draws 0, as theorem 2 needs.
 
 Limits. This does not say which kernel is better from a generic initialisation; both train there.
 """
@@ -39,7 +38,6 @@ class KernelBlindness(AbstractTheory):
     predicts = ("gradient_norm",)
 
     def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
-        del task, model
         start = at_start(trajectory["gradient_norm"])
         scales = start["key_scale"]
         anchor = float(scales[(scales > 0) & (scales < 1)].max())

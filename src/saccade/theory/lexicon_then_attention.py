@@ -4,14 +4,12 @@ Statement. For the loss L = p (b0 - b1), gradient flow from b0 = b1 and p = 1/2 
 
     b1 - b0 = (sqrt 2 / 2) sinh(sqrt 2 t),        p = (1/2) cosh(sqrt 2 t):
 
-the lexicon starts with slope 1, attention with slope 0. Up to any time, the lexicon passes half of
-its rise first.
+the lexicon starts with slope 1, attention with 0; up to any time it passes half of its rise first.
 
 Symbols. b0, b1: lexical scores of the wrong and the correct word; D = b1 - b0: lexical advantage;
 p: attention's score of the correct position; t: time of the flow.
 
-Derivation. db0 = -p, db1 = p and dp = b1 - b0, so that D' = 2 p and p' = D. Hence p'' = 2 p, D'' =
-2 D, and from any initial values
+Derivation. db0 = -p, db1 = p, dp = b1 - b0, so D' = 2 p, p' = D. Hence p'' = 2 p, D'' = 2 D, and
 
     D(t) = D(0) cosh(sqrt 2 t) + sqrt 2 p(0) sinh(sqrt 2 t),
     p(t) = p(0) cosh(sqrt 2 t) + (D(0) / sqrt 2) sinh(sqrt 2 t).
@@ -19,8 +17,7 @@ Derivation. db0 = -p, db1 = p and dp = b1 - b0, so that D' = 2 p and p' = D. Hen
 b0 + b1 and D^2 - 2 p^2 are conserved. From D(0) = 0 the shares of the rises up to a time T are
 sinh u / sinh U and (cosh u - 1) / (cosh U - 1), u = sqrt 2 t, U = sqrt 2 T. Their quotient, second
 by first, is tanh(u/2) / tanh(U/2) < 1 for u < U: attention is behind throughout, and passes its
-half later, at T / sqrt 2 against T / 2 for short times. For long times both pass it log(2) / sqrt 2
-before T.
+half later: for short times at T / sqrt 2, not T / 2; for long times both log(2) / sqrt 2 before T.
 
 Limits. Nothing keeps p in [0, 1]: from 1/2 it passes 1 at t = arcosh(2) / sqrt 2, about .931. The
 loss has no lower bound and both rises never end: only the order at the start is meaningful. With

@@ -6,8 +6,7 @@ there are an initialisation and a step size eta with
     f_t <= (1 - eta beta)^t f_0,      beta = sigma_min(W^O)^2 sigma_min(B_0)^2 > 0.
 
 Symbols. f: half the sum of squared errors; W_h^O: fixed output layer of head h; B: the N n x H D
-matrix whose row blocks are [S_i1 X_i, ..., S_iH X_i]; sigma_min(B): its Nn-th singular value, so 0
-if H D < N n; eta: step size.
+matrix of blocks [S_i1 X_i, ..., S_iH X_i]; sigma_min(B): its Nn-th singular value (0 if H D < N n).
 
 Derivation [for values only]. The output is F = B Theta, Theta_h = W_h^V W_h^O, so
 
@@ -44,7 +43,6 @@ class LinearRate(AbstractTheory):
     predicts = ("loss",)
 
     def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
-        del task, model
         start = at_start(trajectory[["loss", "feature_low", "output_low", "curvature"]])
         beta = (start["output_low"] * start["feature_low"]) ** 2
         step_size = at_place(trajectory["time"], -1) / at_place(trajectory["step"], -1)
@@ -63,7 +61,6 @@ class ProjectionFloor(AbstractTheory):
     predicts = ("loss",)
 
     def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
-        del task, model
         floor = at_start(trajectory["floor"]) * xr.ones_like(trajectory["step"], dtype=float)
         name = "least loss with the initial B, the limit if only values are trained"
         return xr.Dataset({"loss": floor.assign_attrs(long_name=name, units="1")})

@@ -19,12 +19,11 @@ cancels errors of opposite signs. For any alpha,
 
 because h lies above its tangent: the gap certifies the optimum, and bounds the rise of log p_y.
 
-Method. Projected gradient with the spectral step of Barzilai & Borwein and a line search (Birgin,
-Martinez & Raydan 2000), until the gap is small.
+Method. Projected gradient with spectral steps and a line search (Birgin, Martinez & Raydan 2000).
 
 Limits. That attention goes where beta is large is the paper's heuristic, not its theorem. Attention
-is a free variable here, whereas a network computes it from its states. Only a linear map may lie
-between averaged states and logits. If several attentions are optimal, one is returned.
+is free here, whereas a network computes it from its states. Only a linear map may lie between
+averaged states and logits. If several attentions are optimal, one is returned.
 """
 
 import dataclasses
@@ -78,8 +77,7 @@ def optimal_attention(
     if not 0 <= target < outputs:
         raise ConfigError(f"target: got {target}, allowed: 0 to {outputs - 1}, the outputs")
     relative = np.delete(logits - logits[:, [target]], target, axis=1)  # position, other output
-    added = np.zeros(outputs) if shared is None else shared - shared[target]
-    added = np.delete(added, target)
+    added = np.zeros(outputs - 1) if shared is None else np.delete(shared - shared[target], target)
 
     def odds(attention: np.ndarray) -> tuple[float, np.ndarray]:
         """h and its gradient."""

@@ -1,7 +1,6 @@
 """Score and norm of a topic word grow together (Lu, Mao & Nayak 2021, theorem 1, corollary 1).
 
-Statement. Under gradient flow, with the other words nearly constant, topic word i satisfies between
-any two times
+Statement. Under gradient flow, with other words nearly constant, topic word i has between two times
 
     [ s + e^s <1/Z_r> ] = [ ||v - <vbar_r>||^2 / 2 ]        (theorem 1)
 
@@ -10,8 +9,7 @@ and, from scores of 0 and embeddings near 0,
     ||v|| = sqrt( 2 (s + (e^s - 1) / m) ).                  (corollary 1, "SEN")
 
 Symbols. s, v: score and embedding of the word; Z_r, vbar_r: partition sum and weighted mean
-embedding of a sentence's other words; `<.>`: mean over the training sentences with the word; m:
-other words in a sentence.
+embedding of a sentence's m other words; `<.>`: mean over the training sentences with the word.
 
 Sketch. dv is the attended gradient, ds its projection on v - vbar; vbar holds v with weight e^s /
 (e^s + Z_r), so `(1 + e^s <1/Z_r>) ds = (v - <vbar_r>) . dv`, and both sides integrate. The loss
@@ -40,7 +38,6 @@ class Corollary1(AbstractTheory):
     predicts = ("norm",)
 
     def predict(self, task: HasFillers, model: object, trajectory: xr.Dataset) -> xr.Dataset:
-        del model
         norm = norm_of_score(trajectory["score"], task.filler_size)
         name = "norm by corollary 1, from the measured score"
         return xr.Dataset({"norm": norm.assign_attrs(long_name=name, units="1")})
@@ -54,7 +51,6 @@ class Theorem1(AbstractTheory):
     predicts = ("distance",)
 
     def predict(self, task: object, model: object, trajectory: xr.Dataset) -> xr.Dataset:
-        del task, model
         left = trajectory["score"] + np.exp(trajectory["score"]) * trajectory["inverse_partition"]
         square = at_start(trajectory["distance"]) ** 2 + 2 * (left - at_start(left))
         distance = (square.clip(min=0) ** 0.5).transpose(*trajectory["distance"].dims)

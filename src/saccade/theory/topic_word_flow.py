@@ -8,9 +8,8 @@ Statement. For small steps and initialisation, score s_i and embedding v_i of to
 in time = rate x step, with the initial values of all other words (Z_r, vbar_r). The paper writes
 the updates with a plus; its gradient is the negative one.
 
-Symbols. Psi: training sentences; Psi_i: those with topic word i; `<.>`: mean over Psi_i; Z =
-e^{s_i} + Z_r: partition sum of a sentence; Z_r, vbar_r: partition sum and weighted mean embedding
-of its other words; l: loss as a function of vbar.
+Symbols. Psi: training sentences; Psi_i: those with topic word i; `<.>`: mean over Psi_i; Z_r and
+vbar_r: partition sum and weighted mean embedding of other words; Z = e^{s_i} + Z_r; l(vbar): loss.
 
 Limits. A fixed query; a norm other than 1 enters as the factor ||q||^2 in equation 2. The other
 words do not move at all. A trained classifier follows its own gradient flow.
@@ -31,7 +30,9 @@ from saccade.core.interfaces import AbstractTheory, Batch, cross_entropy
 from saccade.core.lab import Lab
 from saccade.core.members import initial_model, training_set
 from saccade.core.program import Program
-from saccade.models.attention_classifier import AttentionClassifier, AttentionClassifierConfig
+from saccade.core.start import seed_of
+from saccade.models.attention_classifier import AttentionClassifier
+from saccade.models.attention_classifier import AttentionClassifierConfig as Config
 from saccade.models.bag_attention import sum_over_sentences
 from saccade.tasks.topic_sentences import TopicSentences
 
@@ -49,6 +50,7 @@ class TopicWordState(eqx.Module):
 
 Field = Callable[[Any, TopicWordState, Any], TopicWordState]
 Loss = Callable[[TopicWordState], Float[Array, ""]]
+Problem = tuple[TopicWordState, Field, Loss]
 TOLERANCES = (1e-5, 1e-7)  # relative and absolute
 
 
@@ -60,79 +62,60 @@ class Lemma2(AbstractTheory):
     predicts = ("score", "norm", "loss")
 
     def predict(
-        self,
-        task: TopicSentences,
-        model: AttentionClassifierConfig,
-        trajectory: xr.Dataset,
-        lab: Lab | None = None,
+        self, task: TopicSentences, model: Config, trajectory: xr.Dataset, lab: Lab | None = None
     ) -> xr.Dataset:
         """The prediction on the axes of a trajectory; a lab keeps the solution of the flow."""
-        seeds, times = trajectory["seed"].values.astype(np.uint32), trajectory["time"].values
-        call = (self.flows, task, model, seeds, times)
-        if lab is None:
-            curves = self.flows(*call[1:])
-        else:
+        seeds = [seed_of(trajectory, what).values for what in ("start", "data")]
+        seeds, times = np.stack(seeds, axis=1).astype(np.uint32), trajectory["time"].values
+        solve = self.flows
+        if lab is not None:
             version = self.version(task, model)
-            curves = lab.cached(*call, version=version, name="flow of lemma 2")
+            solve = partial(lab.cached, solve, version=version, name="flow of lemma 2")
+        curves = solve(task, model, seeds, times)
         dims, data = ("seed", "step", "word"), {}
         for name, values in zip(("loss", "score", "norm"), curves, strict=True):
             text = f"{name} by the flow of lemma 2, from the initial state alone"
-            attributes = {"long_name": text, "units": "1"}
-            data[name] = (dims[: values.ndim], np.asarray(values), attributes)
+            about = {"long_name": text, "units": "1"}
+            data[name] = (dims[: values.ndim], np.asarray(values), about)
         coordinates = (*dims, "time", "topic")
         return xr.Dataset(data, {name: trajectory.coords[name] for name in coordinates})
 
-    def version(self, task: TopicSentences, model: AttentionClassifierConfig) -> str:
-        """Identity of the flow: its traced equations and the solver's tolerances. (The solver's own
-        program calls Python, so it does not identify the result.)
-        """
+    def version(self, task: TopicSentences, model: Config) -> str:
+        """Identity of the flow: its traced equations and tolerances (the solver calls Python)."""
 
         def traced(seed: Array) -> Any:
             state, field, loss = self.problem(task, model, seed)
             return state, field(0.0, state, None), loss(state)
 
-        return f"{Program(jax.jit(traced), np.uint32(0)).digest} {TOLERANCES}"
+        return f"{Program(jax.jit(traced), np.zeros(2, np.uint32)).digest} {TOLERANCES}"
 
-    def problem(
-        self, task: TopicSentences, model: AttentionClassifierConfig, seed: Array
-    ) -> tuple[TopicWordState, Field, Loss]:
-        """Initial state, vector field and loss of one member."""
-        start, topic = initial_model(task, model, seed), task.topic_items
+    def problem(self, task: TopicSentences, model: Config, seed: Array) -> Problem:
+        """Initial state, vector field and loss of one member, from its seeds of start and data."""
+        start, topic = initial_model(task, model, seed[0]), task.topic_items
         head = eqx.filter(start.head, eqx.is_array)
         state = TopicWordState(start.scores_of(topic), start.embeddings_of(topic), head)
-        return state, *self.vector_field(task, start, training_set(task, seed))
+        return state, *self.vector_field(task, start, training_set(task, seed[1]))
 
-    def flows(
-        self, task: TopicSentences, model: AttentionClassifierConfig, seeds: Any, times: Any
-    ) -> Curves:
+    def flows(self, task: TopicSentences, model: Config, seeds: Any, times: Any) -> Curves:
         """Loss, scores and norms of all members at some times."""
         return jax.jit(jax.vmap(partial(self.flow, task, model), in_axes=(0, None)))(seeds, times)
 
-    def flow(
-        self, task: TopicSentences, model: AttentionClassifierConfig, seed: Array, times: Times
-    ) -> Curves:
+    def flow(self, task: TopicSentences, model: Config, seed: Array, times: Times) -> Curves:
         """Loss, scores and norms of one member at some times."""
         import diffrax
 
         state, field, loss = self.problem(task, model, seed)
 
         def saved(time: Any, now: TopicWordState, args: Any) -> Curves:
-            del time, args
             return loss(now), now.scores, jnp.linalg.norm(now.embeddings, axis=0)
 
-        solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(field),  # pyright: ignore[reportArgumentType]
-            diffrax.Tsit5(),
-            t0=times[0],
-            t1=times[-1],
-            dt0=None,
-            y0=state,
-            saveat=diffrax.SaveAt(ts=times, fn=saved),
-            stepsize_controller=diffrax.PIDController(*TOLERANCES),
-            max_steps=None,
-            adjoint=diffrax.ForwardMode(),
-        )
-        return solution.ys  # pyright: ignore[reportReturnType]
+        terms: Any = diffrax.ODETerm(field)  # pyright: ignore[reportArgumentType]
+        how: Any = {"adjoint": diffrax.ForwardMode(), "max_steps": None}
+        how |= {"stepsize_controller": diffrax.PIDController(*TOLERANCES)}
+        how |= {"saveat": diffrax.SaveAt(ts=times, fn=saved)}
+        span = {"t0": times[0], "t1": times[-1], "dt0": None}
+        solution: Any = diffrax.diffeqsolve(terms, diffrax.Tsit5(), **span, y0=state, **how)
+        return solution.ys
 
     def vector_field(
         self, task: TopicSentences, start: AttentionClassifier, batch: Batch
@@ -158,7 +141,6 @@ class Lemma2(AbstractTheory):
             return cross_entropy(head.finish(mean @ head.first / norm), batch.labels)
 
         def field(time: Any, state: TopicWordState, args: Any) -> TopicWordState:
-            del time, args
             gradient = jax.grad(loss)(state)
             # v = ||q|| nu moves ||q||^2 times as fast as its gradient says
             velocity = -(norm**2) * gradient.embeddings

@@ -7,14 +7,12 @@ squared loss on long documents has
         = 1 / (v (1 - (1 - p_c) p_m)).
 
 Symbols. T topics of v words; tau topics per document, S their set; p_m, p_c, p_r: shares of words
-that are selected, and of those kept and replaced; a = 1 - (1 - p_c) p_m, rho = p_m p_r,
-m = p_m (1 - p_c - p_r): shares of shown words that are correct, random, hidden; W: values, row =
-output; b: bias; lambda: decay.
+selected, and of those kept and replaced; a = 1 - (1 - p_c) p_m, rho = p_m p_r, m = p_m (1 - p_c -
+p_r): shares of shown words that are correct, random, hidden; values W (row = output), bias b.
 
 Derivation. A long document shows id 0 (hidden) with frequency m and word i with frequency
-a P(i) + rho/(T v), P(i) = 1/(v tau) on the topics of S. The output W Pt + b must be P. Let row i
-belong to topic t, let R_s be the sum of the row over topic s, and x = W_i0. The excess is 0 for all
-S if and only if
+a P(i) + rho/(T v), P(i) = 1/(v tau) on the topics of S. The output W Pt + b must be P. For row i of
+topic t, with sums R_s over topics s and x = W_i0, the excess is 0 for all S if and only if
 
     R_t - R_s = 1/a,   R_s = r for all s != t,   m x + b_i + (1 - m) r / v + rho/(a T v) = 0.
 
@@ -36,6 +34,8 @@ attended to, all seen words are correct: a = 1, rho = m = 0, and the difference 
 all documents show the same frequencies: the excess is 0 even without blocks, nothing is predicted.
 """
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
 
@@ -53,9 +53,7 @@ def average_difference(task: HasTopics) -> float:
 
 def least_norm_values(task: HasTopics, shares: Shares | None = None) -> Blocks:
     """The minimiser of least norm without a bias."""
-    T, v, shares = task.topics, task.words_per_topic, shares or task.shares
-    _check(task, shares)
-    a, rho, m = shares.right, shares.random, shares.hidden
+    T, v, _, a, rho, m = _symbols(task, shares)
     r = -(1 / a) * (v * m**2 + (1 - m) * rho / T) / ((1 - m) ** 2 + v * T * m**2)
     return Blocks(hidden=m * (T * r + 1 / a) / (1 - m), same=(r + 1 / a) / v, other=r / v)
 
@@ -65,10 +63,7 @@ def decayed_values(task: HasTopics, decay: float, shares: Shares | None = None) 
     if not decay > 0:
         limit = "the limit of vanishing decay is least_norm_values"
         raise ConfigError(f"decay: got {decay!r}, allowed: above 0; {limit}")
-    T, v, tau = task.topics, task.words_per_topic, task.topics_per_document
-    shares = shares or task.shares
-    _check(task, shares)
-    a, rho, m = shares.right, shares.random, shares.hidden
+    T, v, tau, a, rho, m = _symbols(task, shares)
     pi = tau / T
     present = np.array([m, a / tau + rho / T, a * (tau - 1) / tau + rho * (T - 1) / T])
     absent = np.array([m, rho / T, a + rho * (T - 1) / T])
@@ -95,13 +90,15 @@ def shares_seen(task: HasTopics, model: OneLayerTransformerConfig) -> Shares:
     return task.masking.shares_unselected if model.selected_hidden else task.shares
 
 
-def _check(task: HasTopics, shares: Shares) -> None:
+def _symbols(task: HasTopics, shares: Shares | None) -> tuple[Any, ...]:
+    """T, v, tau, a, rho and m; refused where nothing is predicted."""
+    T, tau, shares = task.topics, task.topics_per_document, shares or task.shares
     if isinstance(shares.right, int | float) and shares.right <= 0:
         raise ConfigError("masking: got no word that is shown unchanged, allowed: some of them")
-    T, tau = task.topics, task.topics_per_document
     if isinstance(tau, int | float) and isinstance(T, int | float) and tau >= T:
         got = f"topics_per_document: got {tau:g} of {T:g} topics, allowed: fewer than all"
         raise ConfigError(f"{got}; else all documents show the same frequencies of topics")
+    return T, task.words_per_topic, tau, shares.right, shares.random, shares.hidden
 
 
 class ValueOptimum(AbstractTheory):
@@ -114,11 +111,10 @@ class ValueOptimum(AbstractTheory):
     def predict(
         self, task: HasTopics, model: OneLayerTransformerConfig, trajectory: xr.Dataset
     ) -> xr.Dataset:
-        del trajectory
         entries = over_sweeps(_entries, task, model, dims=("block",))
         entries = entries.assign_coords(block=list(BLOCKS))
-        difference = entries.sel(block="same", drop=True) - entries.sel(block="other", drop=True)
-        data = xr.Dataset({"entry_mean": entries, "block_difference": difference})
+        same, other = (entries.sel(block=block, drop=True) for block in ("same", "other"))
+        data = xr.Dataset({"entry_mean": entries, "block_difference": same - other})
         for name in data:
             data[name].attrs = {"long_name": f"{name} by the closed form of stage 1", "units": "1"}
         return data

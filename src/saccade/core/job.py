@@ -1,0 +1,129 @@
+"""One call of `Lab.train`: the members at once, or in chunks that fit the device."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from saccade.core.engine import Engine
+from saccade.core.identity import address, surroundings, training_digest
+from saccade.core.members import Carry, Members
+from saccade.core.plan import planned
+from saccade.core.run import CARRY, STATE, Run
+
+if TYPE_CHECKING:
+    from saccade.core.lab import Lab
+
+__all__: list[str] = []
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A training, whatever number of members is trained at once."""
+
+    lab: "Lab"
+    engine_of: Callable[[Members], Engine]
+    """The programs of some members."""
+    steps: int
+    recorded: np.ndarray
+    name: str
+    after: Carry | None = None
+    """The state of all members with which they begin, if they go on from another training."""
+    keep_state: bool = False
+
+    def result(self, members: Members) -> tuple[Engine, str | None, dict[str, np.ndarray], float]:
+        """The programs (of all members, or of the first chunk), the content address, what the
+        training left, and the seconds that it took.
+        """
+        count = len(members.seed)
+        done = self._chunked(members, self.after, self.lab.members_at_once or count)
+        if len(done) == 1:
+            return done[0]
+        digests = [digest for _, digest, _, _ in done]
+        digest = None if None in digests else address({"chunks": digests})
+        arrays = _joined([one for _, _, one, _ in done])
+        return done[0][0], digest, arrays, sum(seconds for *_, seconds in done)
+
+    def _chunked(self, members: Members, after: Carry | None, size: int) -> list[Any]:
+        """The results of chunks of at most `size` members; halves of what does not fit."""
+        count, done = len(members.seed), []
+        for at in range(0, count, size):
+            some = slice(at, at + size)
+            chunk, begun = (
+                jax.tree.map(lambda leaf, some=some: np.asarray(leaf)[some], tree)
+                for tree in (members, after)
+            )
+            held = len(chunk.seed)
+            name = self.name if held == count else f"{self.name} ({at + 1}-{at + held})"
+            run = self._run(chunk, begun, name)
+            if (
+                held > 1
+                and not self.lab.dry_run
+                and not run.is_finished()
+                and not _fits(run.engine)
+            ):
+                done += self._chunked(chunk, begun, -(-held // 2))
+                continue
+            if self.lab.dry_run:
+                plan, arrays = planned(run)
+                self.lab.plans.append(plan)
+                done.append((run.engine, run.digest, arrays, 0.0))
+            else:
+                arrays, seconds = run.result()
+                done.append((run.engine, run.digest, _cut(arrays, held), seconds))
+        return done
+
+    def _run(self, members: Members, after: Carry | None, name: str) -> Run:
+        engine = self.engine_of(members)
+        engine.require_fitting_start()
+        around = surroundings(self.lab.device, self.lab.precision)
+        digest = training_digest(engine, self.steps, self.recorded, around, after)
+        return Run(
+            self.lab, engine, self.steps, self.recorded, name, digest, after, self.keep_state
+        )
+
+
+def _cut(arrays: Mapping[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
+    """Without the members that only fill the devices."""
+    return {
+        key: array[:count] if key.startswith((CARRY, STATE)) else array
+        for key, array in arrays.items()
+    }
+
+
+def _joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The results of all chunks. A chunk that ended earlier repeats its last row; what lies after
+    its members' ends is not shown.
+    """
+    rows = max(len(part["probes:loss"]) for part in parts)
+
+    def filled(array: np.ndarray) -> np.ndarray:
+        return np.concatenate([array, np.repeat(array[-1:], rows - len(array), axis=0)])
+
+    joined = {}
+    for key in parts[0]:
+        arrays = [part[key] for part in parts]
+        if key.startswith("probes:"):
+            arrays = [filled(array) for array in arrays]
+        joined[key] = np.concatenate(arrays, axis=0 if key.startswith((CARRY, STATE)) else 1)
+    return joined
+
+
+def _fits(engine: Engine) -> bool:
+    """Whether a training fits the memory of a device, as the compiler counts it."""
+    device = engine.devices[0]
+    limit = (device.memory_stats() or {}).get("bytes_limit", 0)
+    if device.platform == "cpu":
+        limit = _free_memory() // len(engine.devices)
+    return not limit or engine.programs["advance"].memory <= 0.9 * limit
+
+
+def _free_memory() -> int:
+    """Bytes of main memory that are free; 0 where the system does not say."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 0

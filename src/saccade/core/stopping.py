@@ -1,0 +1,67 @@
+"""Early stopping: a member ends when a measured quantity has not improved for some steps."""
+
+import dataclasses
+from typing import Any, Literal
+
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from saccade.core.errors import ConfigError
+from saccade.core.members import NOT_DIVERGED, Carry, Stopping, where
+from saccade.core.sweep import require_choices, require_count, require_finite
+
+
+@dataclasses.dataclass(frozen=True)
+class EarlyStopping:
+    """Stop a member `patience` steps after its best value, at a recorded step. Its best weights are
+    kept.
+    """
+
+    quantity: str = "validation_loss"
+    """Name of a recorded variable with one number per member."""
+    patience: int = 100
+    """Steps without improvement."""
+    best: Literal["smallest", "largest"] = "smallest"
+    """Which value of the quantity is best."""
+    gain: float = 0.0
+    """Smallest change that counts as an improvement."""
+
+    def __post_init__(self):
+        require_count(self, "patience")
+        require_choices(self)
+        require_finite(self, "gain")
+
+    def begun(self, learned: Any) -> Stopping:
+        never = jnp.asarray(NOT_DIVERGED, jnp.int32)
+        return Stopping(jnp.asarray(jnp.inf), never, never, learned)
+
+    def noticed(self, carry: Carry, measured: dict[str, Array], step: Int[Array, ""]) -> Carry:
+        """A member's state after a recorded step."""
+        state = carry.stopping
+        assert state is not None, "a training with early stopping carries its state"
+        value = measured[self.quantity] * (1 if self.best == "smallest" else -1)
+        at = step.astype(jnp.int32)
+        going = (state.stopped == NOT_DIVERGED) & (carry.diverged == NOT_DIVERGED)
+        better = going & (value < state.best - self.gain)
+        patient = at - state.best_step < self.patience
+        stopping = Stopping(
+            jnp.where(better, value, state.best).astype(state.best.dtype),
+            jnp.where(better, at, state.best_step),
+            jnp.where(going & ~better & ~patient, at, state.stopped),
+            where(better, carry.learned, state.learned),
+        )
+        return dataclasses.replace(carry, stopping=stopping)
+
+    def require(self, shapes: dict[str, Any]) -> None:
+        """Refuse a quantity that is not measured, or is no real number per member."""
+        known = sorted(
+            name
+            for name, one in shapes.items()
+            if not one.shape and jnp.issubdtype(one.dtype, jnp.floating)
+        )
+        if self.quantity not in known:
+            raise ConfigError(
+                f"stopping: got the quantity {self.quantity!r}, allowed: a recorded variable with "
+                f"one number per member, {', '.join(known)}; add a probe such as "
+                "Losses(('validation',)) to the recording"
+            )

@@ -1,0 +1,337 @@
+"""The transformer encoder, for classification of text and for masked language models.
+
+    x_0 = E[words] + P                                                 learned positions
+    x <- x + Attention(LayerNorm(x)),   x <- x + FeedForward(LayerNorm(x))      in every layer
+    logits from LayerNorm(x), of the sentence or of every position
+
+Normalisation stands before each block (pre-LN), GELU is exact (by the error function), and a final
+LayerNorm stands before the head. Attention has any number of heads and either kernel; padding is no
+key. Dropout (inverted: what is kept is divided by its probability) acts on the sum x_0, on what
+attention adds and on what the feed-forward block adds; not on attention weights or hidden units. It
+acts only if a key is given, which training does and measuring does not.
+
+Parts by path: `embedding`, `positions`, `layers.0.attention.query` (`key`, `value`, `output`),
+`layers.0.feed_forward.inner` (`outer`), `norm` and `head`.
+"""
+
+import dataclasses
+from typing import Any, Literal, Protocol, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from saccade.core.errors import ConfigError
+from saccade.core.interfaces import (
+    AbstractModel,
+    AbstractModelConfig,
+    AttentionLayer,
+    HasVocabulary,
+    Output,
+    cross_entropy,
+)
+from saccade.core.sweep import require, require_choices, require_count, require_finite
+from saccade.models.freezing import without
+from saccade.models.kernels import KERNELS, AbstractKernel, KernelName
+from saccade.models.linear import Linear
+from saccade.models.one_layer_transformer import chosen_places, most
+from saccade.models.recurrence import looked_up
+from saccade.tasks.keyword_sentences import KeywordSentences
+
+HeadName = Literal["classification", "masked"]
+Pooling = Literal["mean", "first"]
+States = Float[Array, "sentence position dimension"]
+PerHead = Float[Array, "sentence head position part"]
+Words = Bool[Array, "sentence position"] | None
+
+EPSILON = 1e-5
+"""Added to the variance by LayerNorm, as in PyTorch."""
+
+
+class HasWords(Protocol):
+    """A batch of word ids, with a mask that is True where there is a word (None: everywhere)."""
+
+    @property
+    def words(self) -> Any: ...
+    @property
+    def mask(self) -> Any: ...
+
+
+class LayerNorm(eqx.Module):
+    """Vectors with mean 0 and variance 1, then scaled and shifted."""
+
+    scale: Float[Array, " dimension"]
+    shift: Float[Array, " dimension"]
+
+    @staticmethod
+    def build(dimension: int) -> "LayerNorm":
+        return LayerNorm(jnp.ones(dimension), jnp.zeros(dimension))
+
+    def __call__(self, vectors: Float[Array, "*some dimension"]) -> Float[Array, "*some dimension"]:
+        centred = vectors - jnp.mean(vectors, axis=-1, keepdims=True)
+        variance = jnp.mean(centred**2, axis=-1, keepdims=True)
+        return centred * jax.lax.rsqrt(variance + EPSILON) * self.scale + self.shift
+
+
+class SelfAttention(eqx.Module):
+    """Attention of every position to the words of its sentence."""
+
+    query: Linear
+    key: Linear
+    value: Linear
+    output: Linear
+    kernel: AbstractKernel
+    heads: int = eqx.field(static=True)
+
+    def _split(self, vectors: States) -> PerHead:
+        return jnp.swapaxes(vectors.reshape(*vectors.shape[:2], self.heads, -1), 1, 2)
+
+    def queries_and_keys(self, states: States) -> tuple[PerHead, PerHead]:
+        return self._split(self.query(states)), self._split(self.key(states))
+
+    def __call__(self, states: States, queries: PerHead, keys: PerHead, words: Words) -> States:
+        scores = self.kernel.scores(queries, keys)
+        if words is not None:
+            # In a sentence without a word all positions are keys: nothing uses the result.
+            seen = words | ~jnp.any(words, axis=-1, keepdims=True)
+            scores = jnp.where(seen[:, None, None], scores, -jnp.inf)
+        weights = self.kernel.weights(scores)
+        mixed = jnp.einsum("bhqk,bhkd->bqhd", weights, self._split(self.value(states)))
+        return self.output(mixed.reshape(states.shape))
+
+
+class FeedForward(eqx.Module):
+    """One hidden layer of GELUs, the same at every position."""
+
+    inner: Linear
+    outer: Linear
+
+    def __call__(self, states: States) -> States:
+        return self.outer(jax.nn.gelu(self.inner(states), approximate=False))
+
+
+class EncoderLayer(eqx.Module):
+    """Attention, then a feed-forward block, each behind its own normalisation."""
+
+    attention_norm: LayerNorm
+    attention: SelfAttention
+    feed_forward_norm: LayerNorm
+    feed_forward: FeedForward
+
+
+class MaskedHead(eqx.Module):
+    """Logits of all ids from the state of a position."""
+
+    weights: Float[Array, "dimension id"] | None
+    """None: tied to the embedding, divided by the square root of the dimension."""
+    bias: Float[Array, " id"]
+
+    def __call__(
+        self, states: Float[Array, "*some dimension"], embedding: Float[Array, "id dimension"]
+    ) -> Float[Array, "*some id"]:
+        if self.weights is None:
+            return states.shape[-1] ** -0.5 * (states @ embedding.T) + self.bias
+        return states @ self.weights + self.bias
+
+
+class Encoder(AbstractModel):
+    """Embedding, layers and a head."""
+
+    embedding: Float[Array, "id dimension"]
+    positions: Float[Array, "position dimension"]
+    layers: tuple[EncoderLayer, ...]
+    norm: LayerNorm
+    head: Linear | MaskedHead
+    dropout: Any
+    """Probability that a number is dropped, if there is a key."""
+    pooling: Pooling = eqx.field(static=True)
+    selected_share: float = eqx.field(static=True)
+    """Share of the positions that are selected for prediction; 1 if it is not known."""
+
+    def states(self, batch: HasWords, key: PRNGKeyArray | None = None) -> States:
+        """The states of all positions, behind the last normalisation."""
+        return self._run(batch, key)[0]
+
+    def attention_layers(self, batch: HasWords) -> tuple[AttentionLayer, ...]:
+        return self._run(batch, None)[1]
+
+    def _run(
+        self, batch: HasWords, key: PRNGKeyArray | None
+    ) -> tuple[States, tuple[AttentionLayer, ...]]:
+        width, longest = batch.words.shape[-1], len(self.positions)
+        if width > longest:
+            raise ConfigError(
+                f"longest: got {longest} for sentences of {width} positions, allowed: at least "
+                f"their length; set longest={width}"
+            )
+        drops = iter(self._drops(key))
+        states = looked_up(self.embedding, batch.words) + self.positions[:width]
+        states, seen = dropped(states, self.dropout, next(drops)), []
+        for layer in self.layers:
+            inputs = layer.attention_norm(states)
+            queries, keys = layer.attention.queries_and_keys(inputs)
+            found = layer.attention(inputs, queries, keys, batch.mask)
+            states = states + dropped(found, self.dropout, next(drops))
+            found = layer.feed_forward(layer.feed_forward_norm(states))
+            states = states + dropped(found, self.dropout, next(drops))
+            kernel = layer.attention.kernel
+            seen.append(AttentionLayer(queries, keys, kernel, batch.mask, batch.mask))
+        return self.norm(states), tuple(seen)
+
+    def _drops(self, key: PRNGKeyArray | None) -> list[PRNGKeyArray | None]:
+        """A key per place of dropout."""
+        places = 1 + 2 * len(self.layers)
+        return [None] * places if key is None else list(jax.random.split(key, places))
+
+    def __call__(self, batch: HasWords, key: PRNGKeyArray | None = None) -> Output:
+        """Logits of each sentence's labels, or of the ids at each of its positions."""
+        states = self.states(batch, key)
+        if isinstance(self.head, MaskedHead):
+            return Output(self.head(states, self.embedding))
+        return Output(self.head(self._pooled(states, batch.mask)))
+
+    def _pooled(self, states: States, words: Words) -> Float[Array, "sentence dimension"]:
+        if self.pooling == "first":
+            return states[:, 0]
+        if words is None:
+            return jnp.mean(states, axis=1)
+        count = jnp.maximum(jnp.sum(words, axis=1), 1)
+        return jnp.einsum("bnd,bn->bd", states, words.astype(states.dtype)) / count[:, None]
+
+    def loss(self, batch: Any, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
+        """Mean cross-entropy of the labels; with the masked head of the selected positions'."""
+        if not isinstance(self.head, MaskedHead):
+            return cross_entropy(self(batch, key).logits, batch.labels)
+        # Only selected positions have a loss, so the others get no logits.
+        states = self.states(batch, key)
+        rows = most(batch.words.size, self.selected_share)
+        place, used = chosen_places(batch.selected, rows)
+        logits = self.head(states.reshape(-1, states.shape[-1])[place], self.embedding)
+        correct = batch.labels.reshape(-1)[place][:, None] == jnp.arange(logits.shape[-1])
+        found = jnp.sum(jax.nn.log_softmax(logits) * (correct & used[:, None]))
+        count = jnp.sum(batch.selected)
+        # More than the task selects would be left out without a word.
+        return jnp.where(count > rows, jnp.nan, -found / jnp.maximum(count, 1))
+
+    def trainable(self) -> PyTree:
+        return without(super().trainable(), ("dropout",))
+
+
+def dropped(
+    values: Float[Array, "*some"], probability: Any, key: PRNGKeyArray | None
+) -> Float[Array, "*some"]:
+    """Inverted dropout: values are 0 with a probability, and else divided by that of staying."""
+    if key is None or (isinstance(probability, float | int) and probability == 0):
+        return values
+    stays = jax.random.bernoulli(key, 1 - probability, values.shape)
+    return jnp.where(stays, values / (1 - probability), 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderConfig(AbstractModelConfig):
+    """Sizes, dropout, kernel, head and initialisation. Biases are initially zero."""
+
+    layers: int = 2
+    """Layers."""
+    heads: int = 4
+    """Heads of every layer; they divide the dimension."""
+    dimension: int = 64
+    """Dimension of the states and of the embedding."""
+    hidden: int = 256
+    """Hidden units of the feed-forward blocks."""
+    dropout: float = 0.1
+    """Probability of dropout in training."""
+    kernel: KernelName = "softmax"
+    """softmax, or gaussian (not normalised)."""
+    head: HeadName = "classification"
+    """classification: a label per sentence; masked: the word at every selected position."""
+    pooling: Pooling = "mean"
+    """What is classified: the mean over a sentence's words, or its first position."""
+    tied: bool = True
+    """Whether the masked head's weights are the embedding."""
+    longest: int | None = None
+    """Positions that are learned; None: as many as the task's sentences have."""
+    weight_scale: float = 1.0
+    """Initial standard deviation of every weight matrix, times the square root of its inputs."""
+    embedding_std: float = 1.0
+    """Initial standard deviation of embedding and positions."""
+
+    def __post_init__(self):
+        require_choices(self)
+        require_count(self, "layers", "heads", "dimension", "hidden")
+        divisor = f"a divisor of the dimension, {self.dimension}"
+        require(self, "heads", divisor, lambda heads: self.dimension % heads == 0)
+        require(self, "dropout", "at least 0 and below 1", lambda value: 0 <= value < 1)
+        if self.longest is not None:
+            require_count(self, "longest")
+        require_finite(self, "weight_scale", "embedding_std")
+
+    @classmethod
+    def example(cls) -> tuple[Self, KeywordSentences]:
+        config = cls(layers=2, heads=2, dimension=4, hidden=6, dropout=0.2)
+        return config, KeywordSentences.example()
+
+    def build(self, task: HasVocabulary, key: PRNGKeyArray) -> Encoder:
+        embedding_key, position_key, head_key, *keys = jax.random.split(key, 3 + self.layers)
+        shapes = (task.vocabulary_size, self.dimension), (self._positions(task), self.dimension)
+        embedding, positions = (
+            self.embedding_std * jax.random.normal(one, shape)
+            for one, shape in zip((embedding_key, position_key), shapes, strict=True)
+        )
+        return Encoder(
+            embedding,
+            positions,
+            tuple(self._layer(one) for one in keys),
+            LayerNorm.build(self.dimension),
+            self._head(task, head_key),
+            self.dropout,
+            self.pooling,
+            _selected_share(task),
+        )
+
+    def _weights(self, key: PRNGKeyArray, inputs: int, outputs: int) -> Float[Array, "input unit"]:
+        return self.weight_scale * inputs**-0.5 * jax.random.normal(key, (inputs, outputs))
+
+    def _linear(self, key: PRNGKeyArray, inputs: int, outputs: int) -> Linear:
+        return Linear(self._weights(key, inputs, outputs), jnp.zeros(outputs))
+
+    def _layer(self, key: PRNGKeyArray) -> EncoderLayer:
+        size, hidden, keys = self.dimension, self.hidden, jax.random.split(key, 6)
+        query, key_map, value, output = (self._linear(one, size, size) for one in keys[:4])
+        return EncoderLayer(
+            LayerNorm.build(size),
+            SelfAttention(query, key_map, value, output, KERNELS[self.kernel], self.heads),
+            LayerNorm.build(size),
+            FeedForward(self._linear(keys[4], size, hidden), self._linear(keys[5], hidden, size)),
+        )
+
+    def _head(self, task: Any, key: PRNGKeyArray) -> Linear | MaskedHead:
+        if self.head == "classification":
+            return self._linear(key, self.dimension, task.labels)
+        ids = task.vocabulary_size
+        weights = None if self.tied else self._weights(key, self.dimension, ids)
+        return MaskedHead(weights, jnp.zeros(ids))
+
+    def _positions(self, task: Any) -> int:
+        """Positions of the longest sentence, if the task has sentences."""
+        if self.longest is not None:
+            return self.longest
+        if hasattr(task, "splits"):
+            batches = list(task.splits.values())
+        else:
+            batches = [jax.eval_shape(lambda key: task.sample(key, 1), jax.random.key(0))]
+        widths = [batch.words.shape[-1] for batch in batches if hasattr(batch, "words")]
+        if not widths:
+            kind = type(task).__name__
+            raise ConfigError(
+                f"longest: got None with {kind}, whose examples have no words, allowed: a number "
+                "of positions; set longest=128"
+            )
+        return max(widths)
+
+
+def _selected_share(task: Any) -> float:
+    """How many positions a task selects, if it says so by one number."""
+    share = getattr(getattr(task, "masking", None), "selected", 1.0)
+    return float(share) if isinstance(share, float | int) else 1.0

@@ -1,0 +1,185 @@
+"""Statistics of attention per layer and head, for any model with `attention_layers`.
+
+Symbols: s scores of one query, w = exp(s) their weights, p = w / sum of w over the visible keys.
+(p is the attention itself with softmax. The Gaussian kernel does not normalise: there p is the
+share of a key, and `attention_total` the sum of w.) Query i and key i are the same word.
+
+    entropy          - sum p log p
+    effective keys   1 / sum p^2 = exp(2 lse(s) - lse(2 s))
+    masses           sum of p over some keys
+    mean distance    sum of p |i - j|
+
+Scores are computed by blocks of rows, so that no table of all queries and keys is kept.
+"""
+
+import dataclasses
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from saccade.core.errors import ConfigError
+from saccade.core.interfaces import SPLITS, AttentionLayer, Moment, Variable
+from saccade.core.sweep import require, require_count
+from saccade.models.attention_regression import AttentionRegressionConfig
+from saccade.models.encoder import EncoderConfig
+from saccade.models.one_layer_transformer import OneLayerTransformerConfig
+from saccade.probes.model_probe import AbstractModelProbe
+
+BLOCK = 2**20
+"""Scores that are computed at once."""
+
+PerRow = Float[Array, "*some row"]
+
+
+def row_statistics(
+    scores: Float[Array, "*some row key"],
+    visible: Bool[Array, "*#some #row key"],
+    words: Bool[Array, "*#some key"],
+    places: Int[Array, " row"],
+    normalised: bool = True,
+) -> dict[str, PerRow]:
+    """Statistics of some rows of scores. `visible`: keys that a row may attend to; `words`: keys
+    that are no padding; `places`: the positions of the rows. Without a visible key, all are 0.
+    """
+    seen = jnp.any(visible, axis=-1)
+    scores = jnp.where(visible, scores, -jnp.inf)
+    top = jnp.where(seen, jnp.max(scores, axis=-1), 0.0)
+    # Relative to the largest score, so that nothing overflows: below 0, and of weight at most 1.
+    below = jnp.where(visible, scores - top[..., None], 0.0)
+    weights = jnp.where(visible, jnp.exp(below), 0.0)
+    total = jnp.where(seen, jnp.sum(weights, axis=-1), 1.0)
+    shares = weights / total[..., None]
+    keys = jnp.arange(scores.shape[-1])
+    first = keys == jnp.argmax(words, axis=-1)[..., None]
+    own = keys == places[:, None]
+
+    def mass(chosen: Bool[Array, "*some_keys"] | Float[Array, "*some_keys"]) -> PerRow:
+        return jnp.sum(shares * chosen, axis=-1)
+
+    squares = jnp.where(seen, jnp.sum(weights**2, axis=-1), 1.0)
+    everything = jnp.ones_like(total) if normalised else total * jnp.exp(top)
+    return {
+        "attention_entropy": jnp.where(seen, jnp.log(total) - mass(below), 0.0),
+        "effective_keys": jnp.where(seen, total**2 / squares, 0.0),
+        "largest_score": top,
+        "padding_mass": mass(~words[..., None, :]),
+        "first_mass": mass(first[..., None, :]),
+        "own_mass": mass(own),
+        "mean_distance": mass(jnp.abs(places[:, None] - keys).astype(shares.dtype)),
+        "attention_total": jnp.where(seen, everything, 0.0),
+    }
+
+
+def layer_statistics(
+    layer: AttentionLayer, rows: int, block: int = BLOCK
+) -> dict[str, Float[Array, " head"]]:
+    """Statistics of a layer per head: means over queries that are words and see a key, of all
+    examples; the largest score is the largest of them. Of more than `rows` queries, evenly spaced
+    ones. NaN if no query counts.
+    """
+    examples, heads, queries = layer.queries.shape[:3]
+    keys = layer.keys.shape[2]
+    if queries != keys:
+        raise ConfigError(
+            f"attention_layers: got {queries} queries for {keys} keys, allowed: as many, because "
+            "masses and distances are those of words that attend to each other"
+        )
+    places = jnp.asarray(evenly(queries, rows))
+    there = jnp.ones((examples, keys), bool)
+    mask, words = (there if one is None else one for one in (layer.mask, layer.words))
+
+    def of_rows(places: Any, queries: Any, example: Any) -> Any:
+        """Sums over rows of one example, their number, and the largest score."""
+        theirs, mask, words = example
+        visible = jnp.broadcast_to(mask, (len(places), keys))
+        if layer.causal:
+            visible = visible & (jnp.arange(keys) <= places[:, None])
+        scores = layer.kernel.scores(queries, theirs)
+        found = row_statistics(scores, visible, words, places, layer.kernel.normalised)
+        counted = words[places] & jnp.any(visible, axis=-1)
+        largest = jnp.max(jnp.where(counted, found["largest_score"], -jnp.inf), axis=-1)
+        sums = {name: jnp.sum(counted * one, axis=-1) for name, one in found.items()}
+        return sums | {"count": jnp.sum(counted), "largest_score": largest}
+
+    def of_example(parts: Any) -> Any:
+        """Results of row blocks, which are stacked in front."""
+        queries, *example = parts
+        size = max(1, min(len(places), block // (heads * keys)))
+        whole = len(places) // size
+        cut = whole * size
+        by_block = queries[:, :cut].reshape(heads, whole, size, -1).swapaxes(0, 1)
+        blocks = (places[:cut].reshape(whole, size), by_block)
+        found = jax.lax.map(lambda one: of_rows(one[0], one[1], example), blocks)
+        if cut == len(places):
+            return found
+        rest = of_rows(places[cut:], queries[:, cut:], example)
+        return jax.tree.map(lambda one, two: jnp.concatenate([one, two[None]]), found, rest)
+
+    at_once = max(1, block // (heads * len(places) * keys))
+    parts = (layer.queries[:, :, places], layer.keys, mask, words)
+    found = jax.lax.map(of_example, parts, batch_size=at_once)
+    count = jnp.sum(found.pop("count"))
+    largest = jnp.max(found.pop("largest_score"), axis=(0, 1))
+    means = {name: jnp.sum(one, axis=(0, 1)) / count for name, one in found.items()}
+    return means | {"largest_score": jnp.where(count > 0, largest, jnp.nan)}
+
+
+def evenly(available: int, wanted: int) -> Int[np.ndarray, " chosen"]:
+    """At most `wanted` of some numbers from 0, evenly spaced, the first and the last among them."""
+    if available <= wanted:
+        return np.arange(available)
+    return np.linspace(0, available - 1, wanted).round().astype(int)
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionStatistics(AbstractModelProbe):
+    """Entropy, effective keys, masses and scores per layer and head, of evenly spaced examples and
+    queries. Queries that are padding, or see no key, are left out; NaN if none is left.
+    """
+
+    split: str = "test"
+    """The examples: train, validation or test."""
+    rows: int = 128
+    """The most queries per example."""
+    examples: int = 64
+    """The most examples."""
+
+    models: ClassVar = (EncoderConfig, AttentionRegressionConfig, OneLayerTransformerConfig)
+    variables: ClassVar = {
+        name: Variable(("layer", "head"), *texts)
+        for name, texts in {
+            "attention_entropy": ("entropy of attention, mean over queries", "nat"),
+            "effective_keys": ("effective number of keys, 1 / sum p^2, mean over queries",),
+            "largest_score": ("largest score of all queries and keys",),
+            "padding_mass": ("attention to padding, mean over queries",),
+            "first_mass": ("attention to the first word, mean over queries",),
+            "own_mass": ("attention to the query's own position, mean over queries",),
+            "mean_distance": ("mean distance of query and key, weighted by attention", "position"),
+            "attention_total": ("sum of a query's weights, mean over queries",),
+        }.items()
+    }
+
+    def __post_init__(self):
+        require(self, "split", ", ".join(SPLITS), SPLITS.__contains__)
+        require_count(self, "rows", "examples")
+
+    @classmethod
+    def example(cls) -> tuple[Self, tuple[Any, ...]]:
+        return cls(rows=3, examples=4), super().example()[1]
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        batch = moment.split(self.split)
+        chosen = batch.examples(jnp.asarray(evenly(batch.size, self.examples)))
+        layers = moment.model.attention_layers(chosen)
+        counts = sorted({layer.queries.shape[1] for layer in layers})
+        if len(counts) > 1:
+            got = " and ".join(map(str, counts))
+            raise ConfigError(
+                f"attention_layers: got layers of {got} heads, allowed: the same number in every "
+                "layer, because the record has one axis of heads"
+            )
+        found = [layer_statistics(layer, self.rows) for layer in layers]
+        return {name: jnp.stack([one[name] for one in found]) for name in self.variables}

@@ -1,0 +1,133 @@
+"""Early stopping: per member, at recorded steps, with the best weights kept."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+from word_table import Table, WordList, WordTableConfig, squares
+
+from saccade.core.errors import ConfigError, InterruptedTrainingError
+from saccade.core.interfaces import AbstractProbe, Moment, Variable
+from saccade.core.lab import Lab, Training
+from saccade.core.optimiser import GradientDescent
+from saccade.core.progress import Progress
+from saccade.core.schedule import Every, Recording
+from saccade.core.stopping import EarlyStopping
+
+RATE = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Distance(AbstractProbe):
+    """How far the largest entry has come to a goal that it passes: smallest when it is there."""
+
+    goal: float = 0.4
+
+    variables: ClassVar = {"distance": Variable((), "distance to the goal")}
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        return {"distance": jnp.abs(jnp.max(jnp.abs(moment.model.table)) - self.goal)}
+
+
+def train(lab: Lab, stopping: Any = None, **changes: Any) -> Training:
+    """Every step multiplies the table by 0.9: it passes the goal, sooner or later by seed."""
+    stopping = stopping or EarlyStopping("distance", patience=8)
+    settings: dict[str, Any] = {"steps": 200, "seeds": 5, "loss": squares, "stopping": stopping}
+    settings["record"] = Recording((Distance(), Table()), Every(2), ends=(Distance(),))
+    settings |= changes
+    return lab.train(WordList(), WordTableConfig(), GradientDescent(RATE), **settings)
+
+
+@pytest.fixture(scope="module")
+def unstopped(lab: Lab) -> Training:
+    return train(lab, EarlyStopping("distance", patience=1000))
+
+
+@pytest.fixture(scope="module")
+def stopped(lab: Lab) -> Training:
+    return train(lab)
+
+
+def test_each_member_stops_after_its_own_best_step(stopped: Training, unstopped: Training):
+    distance = unstopped.trajectory["distance"]
+    best = distance["step"].values[distance.argmin("step").values]
+    assert len(set(best.tolist())) > 1, "the seeds differ"
+    np.testing.assert_array_equal(stopped.trajectory["best_step"], best)
+    np.testing.assert_array_equal(stopped.trajectory["stopped_at"], best + 8)
+    np.testing.assert_array_equal(unstopped.trajectory["stopped_at"], -1)
+
+
+def test_models_and_snapshots_have_the_best_weights(stopped: Training, unstopped: Training):
+    for seed, best in enumerate(stopped.trajectory["best_step"].values):
+        table = unstopped.trajectory["table"].sel(seed=seed, step=best)
+        np.testing.assert_array_equal(stopped.models.table[seed], table)
+        np.testing.assert_array_equal(stopped.model(seed=seed).table, table)
+    last = stopped.snapshot["distance"].isel(step=-1)
+    np.testing.assert_allclose(last, unstopped.trajectory["distance"].min("step"), rtol=1e-6)
+
+
+def test_training_ends_with_the_last_member_and_others_are_marked(
+    stopped: Training, unstopped: Training
+):
+    record, ends = stopped.trajectory, stopped.trajectory["stopped_at"]
+    assert record["step"].values[-1] == ends.max() < 200
+    going = record["step"] <= ends
+    kept = record["table"].where(going)
+    whole = unstopped.trajectory["table"].sel(step=record["step"]).where(going)
+    np.testing.assert_array_equal(kept, whole)
+    assert bool(record["distance"].isnull().equals(~going.transpose("seed", "step")))
+
+
+def test_the_largest_can_be_best_and_small_gains_do_not_count(lab: Lab):
+    """The table shrinks, so the distance to 0 is largest at the start, and falls by a tenth."""
+    record = Recording((Distance(0.0),), Every(2))
+    largest = train(lab, EarlyStopping("distance", 6, "largest"), record=record)
+    np.testing.assert_array_equal(largest.trajectory["best_step"], 0)
+    np.testing.assert_array_equal(largest.trajectory["stopped_at"], 6)
+    falling = train(lab, EarlyStopping("distance", 6, gain=0.05), record=record, steps=100)
+    size = falling.trajectory["distance"]
+    for seed, best in enumerate(falling.trajectory["best_step"].values):
+        values = size.sel(seed=seed)
+        reference = float(values.sel(step=best))
+        later = values.where(values["step"] > best, drop=True)
+        assert np.all(later.dropna("step") > reference - 0.05)
+
+
+def test_chunks_and_interruptions_change_nothing(tmp_path, stopped: Training):
+    chunked = train(Lab(tmp_path / "chunked", progress=None, members_at_once=2))
+    assert len(list((tmp_path / "chunked").glob("*.training"))) == 3
+    for name in ("table", "best_step", "stopped_at"):
+        np.testing.assert_allclose(chunked.trajectory[name], stopped.trajectory[name], rtol=1e-6)
+    np.testing.assert_allclose(chunked.models.table, stopped.models.table, rtol=1e-6)
+
+    asked = iter([False] * 2 + [True] * 100)
+    lab = Lab(tmp_path / "broken", progress=None, asked_to_stop=lambda: next(asked))
+    with pytest.raises(InterruptedTrainingError):
+        train(lab)
+    resumed = train(Lab(tmp_path / "broken", progress=None))
+    assert resumed.trajectory.identical(stopped.trajectory)
+    assert resumed.snapshot.identical(stopped.snapshot)
+    np.testing.assert_array_equal(resumed.models.table, stopped.models.table)
+
+
+def test_a_stopped_training_comes_from_the_cache(lab: Lab, stopped: Training):
+    heard: list[Progress] = []
+    again = train(dataclasses.replace(lab, progress=heard.append))
+    assert [event.note for event in heard] == ["from the cache"]
+    assert again.trajectory.identical(stopped.trajectory)
+    assert again.digest == stopped.digest != train(lab, EarlyStopping("distance", 10)).digest
+
+
+def test_quantities_that_cannot_be_watched_are_refused(lab: Lab):
+    known = "distance, loss"
+    for quantity in ("validation_loss", "table", "diverged_at"):
+        wanted = f"stopping: got the quantity '{quantity}', allowed: .*{known}"
+        with pytest.raises(ConfigError, match=wanted):
+            train(lab, EarlyStopping(quantity))
+    with pytest.raises(ConfigError, match="patience: got 0, allowed: a whole number"):
+        EarlyStopping(patience=0)
+    with pytest.raises(ConfigError, match="stopping: got 100, allowed: EarlyStopping"):
+        train(lab, 100)

@@ -1,0 +1,311 @@
+"""Statistics of attention by row blocks, against explicit tables in float64."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.core import jaxprs_in_params
+
+from saccade.core.errors import ConfigError
+from saccade.core.interfaces import AttentionLayer, Batch, Moment
+from saccade.models.attention_regression import AttentionRegressionConfig
+from saccade.models.kernels import Gaussian, Softmax
+from saccade.models.one_layer_transformer import OneLayerTransformerConfig
+from saccade.probes.attention import (
+    AttentionStatistics,
+    evenly,
+    layer_statistics,
+    row_statistics,
+)
+
+RANDOM = np.random.default_rng(5)
+EXAMPLES, HEADS, POSITIONS, SIZE = 5, 2, 9, 3
+MASK = np.arange(POSITIONS) < np.asarray([9, 4, 1, 6, 0])[:, None]
+
+
+def in_a_hurry(function: Any) -> Any:
+    """Compiled without optimisation: quicker than one operation at a time, for what runs once."""
+    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
+    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
+
+
+statistics_of = in_a_hurry(functools.partial(row_statistics, normalised=True))
+
+
+def table_of(scores: np.ndarray, visible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and attention, as the definitions have them, in float64."""
+    weights = np.where(visible, np.exp(scores.astype(np.float64)), 0)
+    return weights, weights / weights.sum(-1, keepdims=True)
+
+
+def expected_row(
+    scores: np.ndarray, visible: np.ndarray, words: np.ndarray, place: int, normalised: bool
+) -> dict[str, Any]:
+    weights, shares = table_of(scores, visible)
+    keys = np.arange(len(scores))
+    return {
+        "attention_entropy": -sum(one * np.log(one) for one in shares if one > 0),
+        "effective_keys": 1 / np.sum(shares**2),
+        "largest_score": scores[visible].max(),
+        "padding_mass": shares[~words].sum(),
+        "first_mass": shares[np.flatnonzero(words)[0]] if words.any() else 0.0,
+        "own_mass": shares[place],
+        "mean_distance": np.sum(shares * np.abs(keys - place)),
+        "attention_total": 1.0 if normalised else weights.sum(),
+    }
+
+
+def layer_of(kernel: Any, causal: bool, masked: bool, scale: float = 1.0) -> AttentionLayer:
+    queries, keys = (
+        jnp.asarray(scale * RANDOM.normal(size=(EXAMPLES, HEADS, POSITIONS, SIZE)), jnp.float32)
+        for _ in range(2)
+    )
+    mask = jnp.asarray(MASK) if masked else None
+    return AttentionLayer(queries, keys, kernel, mask, mask, causal)
+
+
+def expected_layer(layer: AttentionLayer, places: Any = range(POSITIONS)) -> dict[str, np.ndarray]:
+    """Per head, query by query."""
+    queries, keys = (np.asarray(one, np.float64) for one in (layer.queries, layer.keys))
+    products = np.einsum("ehqd,ehkd->ehqk", queries, keys)
+    if isinstance(layer.kernel, Gaussian):
+        products -= (np.sum(queries**2, -1)[..., None] + np.sum(keys**2, -1)[:, :, None]) / 2
+    scores = products / np.sqrt(SIZE)
+    full = np.ones((EXAMPLES, POSITIONS), bool)
+    mask, words = (full if one is None else np.asarray(one) for one in (layer.mask, layer.words))
+    found: dict[str, list[list[float]]] = {}
+    for example in range(EXAMPLES):
+        for place in places:
+            visible = mask[example] & ((np.arange(POSITIONS) <= place) | (not layer.causal))
+            if not words[example, place] or not visible.any():
+                continue
+            rows = [
+                expected_row(one, visible, words[example], place, layer.kernel.normalised)
+                for one in scores[example, :, place]
+            ]
+            for name in rows[0]:
+                found.setdefault(name, []).append([row[name] for row in rows])
+    return {
+        name: np.max(rows, axis=0) if name == "largest_score" else np.mean(rows, axis=0)
+        for name, rows in found.items()
+    }
+
+
+def assert_close(ours: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert set(ours) == set(expected) == set(AttentionStatistics.variables)
+    for name, value in expected.items():
+        np.testing.assert_allclose(ours[name], value, rtol=1e-5, atol=2e-6, err_msg=name)  # float32
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+def test_rows_are_those_of_explicit_tables(normalised):
+    """Also with peaked rows (scores up to 60) and masked keys; padding may be visible."""
+    scores = RANDOM.normal(size=(4, 6, 8)).astype(np.float32)
+    scores[1] *= 10
+    scores[2, :, 3] = 60 if normalised else 6
+    visible = RANDOM.random((4, 6, 8)) < 0.7
+    visible[..., 5] = True
+    words, places = RANDOM.random((4, 8)) < 0.6, np.arange(6) + 1
+    run = in_a_hurry(functools.partial(row_statistics, normalised=normalised))
+    ours = run(scores, visible, words, places)
+    for one in range(4):
+        for row in range(6):
+            expected = expected_row(
+                scores[one, row], visible[one, row], words[one], places[row], normalised
+            )
+            assert_close({name: values[one, row] for name, values in ours.items()}, expected)
+    entropy = np.asarray(ours["attention_entropy"])
+    assert entropy.min() < (1e-6 if normalised else 0.1) < 1 < entropy.max()
+
+
+def test_entropy_of_peaked_rows_is_exact():
+    """One score of 60 above the others: the entropy is about 60 n exp(-60), and never negative."""
+    scores = jnp.zeros((1, 50)).at[0, 7].set(60.0)
+    one = jnp.ones((1, 50), bool)
+    ours = statistics_of(scores, one, one[0], jnp.asarray([7]))
+    assert 0 <= float(ours["attention_entropy"][0]) < 1e-6
+    for name in ("effective_keys", "own_mass"):
+        assert float(ours[name][0]) == pytest.approx(1, abs=1e-6)
+    assert float(ours["largest_score"][0]) == 60
+
+
+def test_large_scores_do_not_overflow():
+    scores = jnp.asarray([[1e4, 1e4, -1e4]])
+    one = jnp.ones((1, 3), bool)
+    ours = statistics_of(scores, one, one[0], jnp.asarray([0]))
+    assert float(ours["attention_entropy"][0]) == pytest.approx(np.log(2), abs=1e-6)
+    assert float(ours["effective_keys"][0]) == pytest.approx(2, abs=1e-6)
+
+
+def test_a_row_without_a_visible_key_is_zero():
+    none = jnp.zeros((1, 4), bool)
+    ours = statistics_of(jnp.ones((1, 4)), none, ~none[0], jnp.asarray([1]))
+    assert {float(value[0]) for value in ours.values()} == {0.0}
+
+
+def test_even_attention_has_all_keys():
+    one = jnp.ones((1, 20), bool)
+    ours = statistics_of(jnp.full((1, 20), 3.0), one, one[0], jnp.asarray([0]))
+    assert float(ours["attention_entropy"][0]) == pytest.approx(np.log(20), abs=1e-6)
+    assert float(ours["effective_keys"][0]) == pytest.approx(20, abs=1e-4)
+    assert float(ours["mean_distance"][0]) == pytest.approx(9.5, abs=1e-5)
+
+
+# -- layers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("kernel", [Softmax(), Gaussian()], ids=["softmax", "gaussian"])
+def test_layers_are_those_of_explicit_tables(kernel, masked, causal):
+    layer = layer_of(kernel, causal, masked, scale=0.7 if masked else 2.0)
+    ours = in_a_hurry(lambda layer: layer_statistics(layer, 128))(layer)
+    assert_close(ours, expected_layer(layer))
+
+
+@pytest.mark.parametrize("block", [1, 2 * HEADS * POSITIONS, 3 * HEADS * POSITIONS * POSITIONS])
+def test_blocks_change_nothing(block):
+    """Rows one by one, by two with one left over, and examples by three with two left over."""
+    layer = layer_of(Softmax(), True, True)
+    ours = in_a_hurry(lambda layer: layer_statistics(layer, 128, block))(layer)
+    assert_close(ours, expected_layer(layer))
+
+
+def test_some_rows_are_evenly_spaced_and_exact():
+    layer = layer_of(Softmax(), False, True)
+    ours = in_a_hurry(lambda layer: layer_statistics(layer, 3))(layer)
+    assert evenly(POSITIONS, 3).tolist() == [0, 4, 8]
+    assert_close(ours, expected_layer(layer, (0, 4, 8)))
+    assert evenly(4, 9).tolist() == [0, 1, 2, 3]
+
+
+def test_padding_that_is_attended_is_seen():
+    """The mask is not applied, and queries are words: the mass on padding is the fault."""
+    layer = dataclasses.replace(layer_of(Softmax(), False, True), mask=None)
+    ours = in_a_hurry(lambda layer: layer_statistics(layer, 128))(layer)
+    assert_close(ours, expected_layer(layer))
+    assert np.all(np.asarray(ours["padding_mass"]) > 0.1)
+
+
+def test_no_query_that_counts_gives_gaps():
+    layer = layer_of(Softmax(), False, True)
+    nothing = jnp.zeros((EXAMPLES, POSITIONS), bool)
+    layer = dataclasses.replace(layer, mask=nothing, words=nothing)
+    ours = in_a_hurry(lambda layer: layer_statistics(layer, 128))(layer)
+    assert all(np.all(np.isnan(value)) for value in ours.values())
+
+
+@pytest.mark.parametrize("positions", [600, 3000])
+def test_no_table_of_all_queries_and_keys_is_kept(positions):
+    """No array of the traced program has more numbers than a block, or than what goes in."""
+    shape, block = (6, 4, positions, 8), 2**16
+    shapes = jax.ShapeDtypeStruct(shape, jnp.float32)
+
+    def run(queries: Any, keys: Any) -> Any:
+        return layer_statistics(AttentionLayer(queries, keys, Softmax()), positions, block)
+
+    sizes = [
+        one.aval.size
+        for equation in _equations(jax.make_jaxpr(run)(shapes, shapes).jaxpr)
+        for one in equation.outvars
+    ]
+    assert block / 2 < max(sizes) <= max(block, np.prod(shape))
+    assert max(sizes) < 6 * 4 * positions**2 / 10
+
+
+def _equations(jaxpr: Any) -> Any:
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jaxprs_in_params(equation.params):
+            yield from _equations(inner)
+
+
+def test_cross_attention_is_refused():
+    layer = layer_of(Softmax(), False, False)
+    layer = dataclasses.replace(layer, keys=layer.keys[:, :, :4])
+    with pytest.raises(ConfigError, match=r"^attention_layers: got 9 queries for 4 keys, allowed"):
+        layer_statistics(layer, 128)
+
+
+# -- the probe -------------------------------------------------------------------------------------
+
+
+def moment_of(layers: Any) -> Moment:
+    """Of a model that gives these layers, of chosen examples."""
+
+    class Model:
+        def attention_layers(self, batch: Any) -> Any:
+            return [jax.tree.map(lambda leaf: leaf[batch.words[:, 0]], layer) for layer in layers]
+
+    rows = jnp.arange(EXAMPLES, dtype=jnp.int32)
+    batch = Batch(rows[:, None], rows)
+    return Moment(None, Model(), None, batch, lambda *_: None, lambda: None)  # pyright: ignore[reportArgumentType]
+
+
+def test_the_probe_has_a_row_per_layer_and_a_column_per_head():
+    layers = [layer_of(Softmax(), causal, True) for causal in (False, True)]
+    ours = in_a_hurry(lambda layers: AttentionStatistics()(moment_of(layers)))(layers)
+    for number, layer in enumerate(layers):
+        expected = expected_layer(layer)
+        assert_close({name: value[number] for name, value in ours.items()}, expected)
+    few = in_a_hurry(lambda layers: AttentionStatistics(examples=2)(moment_of(layers)))(layers)
+    ends = jax.tree.map(lambda leaf: leaf[np.asarray([0, 4])], layers[0])
+    expected = in_a_hurry(lambda layer: layer_statistics(layer, 128))(ends)
+    np.testing.assert_allclose(few["own_mass"][0], expected["own_mass"], rtol=1e-6)
+
+
+def test_layers_of_different_heads_are_refused():
+    layer = layer_of(Softmax(), False, False)
+    other = dataclasses.replace(layer, queries=layer.queries[:, :1], keys=layer.keys[:, :1])
+    with pytest.raises(ConfigError, match=r"^attention_layers: got layers of 1 and 2 heads, allo"):
+        AttentionStatistics()(moment_of([layer, other]))
+
+
+def test_fields_and_splits_are_checked():
+    with pytest.raises(ConfigError, match=r"^split: got 'dev', allowed: train, validation, test"):
+        AttentionStatistics("dev")
+    with pytest.raises(ConfigError, match=r"^rows: got 0, allowed: a whole number, at least 1"):
+        AttentionStatistics(rows=0)
+    with pytest.raises(ConfigError, match=r"^split: got 'validation', allowed: those that the ta"):
+        AttentionStatistics("validation")(moment_of([]))
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["softmax", "gaussian"])
+@pytest.mark.parametrize("kind", [AttentionRegressionConfig, OneLayerTransformerConfig])
+def test_models_give_the_layers_that_they_attend_with(kind, kernel):
+    config, task = kind.example()
+    config = dataclasses.replace(config, kernel=kernel)
+
+    def run(key: Any) -> Any:
+        model, batch = config.build(task, key), task.sample(key, 4)
+        return model(batch).attention, model.attention_layers(batch), batch
+
+    attention, (layer,), batch = in_a_hurry(run)(jax.random.key(0))
+    scores = layer.kernel.scores(layer.queries, layer.keys)
+    if layer.mask is not None:
+        scores = jnp.where(layer.mask[:, None, None], scores, -jnp.inf)
+        np.testing.assert_array_equal(layer.words, batch.mask)
+    found = layer.kernel.weights(scores)
+    expected = attention if attention.ndim == 4 else attention[:, None]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_attention_without_queries_and_keys_is_refused():
+    config, task = OneLayerTransformerConfig.example()
+    config = dataclasses.replace(config, attention="uniform")
+
+    def run(key: Any) -> Any:
+        return config.build(task, key).attention_layers(task.sample(key, 2))
+
+    with pytest.raises(ConfigError, match=r"^attention: got scores without queries and keys, all"):
+        jax.eval_shape(run, jax.random.key(0))
