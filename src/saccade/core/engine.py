@@ -308,6 +308,13 @@ class Engine(Ensemble):
             return None
         return self.record.chunk or (CORPUS_CHUNK if self.is_corpus else None)
 
+    def _measured_train(self, train: Any) -> Any:
+        """The training examples on which loss and probes are measured."""
+        wanted = self.record.sample
+        if wanted is None or isinstance(self.batches, FullBatch) or wanted >= train.size:
+            return train
+        return train.examples(jnp.asarray(np.arange(wanted) * train.size // wanted))
+
     def _measured(
         self, carry: Carry, member: Members, data: Splits, *, probes: Sequence[AbstractProbe]
     ) -> dict[str, Array]:
@@ -316,7 +323,7 @@ class Engine(Ensemble):
         moment = Moment(
             task,
             model,
-            data.train,
+            self._measured_train(data.train),
             data.test,
             self.objective,
             partial(self._initial, member) if self.origin is None else lambda: self.origin,

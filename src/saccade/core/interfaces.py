@@ -361,38 +361,24 @@ class Moment:
     def test(self) -> Any:
         return self.split("test")
 
-    @property
-    def _parts(self) -> tuple[Any, Any]:
-        return eqx.partition(self.model, eqx.is_inexact_array)
-
     @cached_property
-    def _value_and_gradient(self) -> tuple[Float[Array, ""], Any]:
-        moving, still = self._parts
-        return mean_over_chunks(
-            lambda batch: jax.value_and_grad(
-                lambda part: self._loss(eqx.combine(part, still), batch)
-            )(moving),
-            self.train,
-            self._chunk,
-        )
+    def gradient(self) -> Any:
+        """Gradient of the training loss with respect to every array of the model, frozen or not."""
+        moving, still = eqx.partition(self.model, eqx.is_inexact_array)
+
+        def of_batch(batch: Any) -> Any:
+            return jax.grad(lambda part: self._loss(eqx.combine(part, still), batch))(moving)
+
+        return mean_over_chunks(of_batch, self.train, self._chunk)
 
     @property
     def loss(self) -> Float[Array, ""]:
-        """Training loss. (Its gradient comes along; the compiler drops it if no probe uses it. In
-        chunks it does not come along.)
-        """
-        if self._chunk is not None:
-            return self.loss_on("train")
-        return self._value_and_gradient[0]
+        """Training loss."""
+        return self.loss_on("train")
 
     def loss_on(self, split: str) -> Float[Array, ""]:
         """The loss on the examples of a split."""
         return self.once(_loss_on, split)
-
-    @property
-    def gradient(self) -> Any:
-        """Gradient of the training loss with respect to every array of the model, frozen or not."""
-        return self._value_and_gradient[1]
 
     @cached_property
     def initial(self) -> Any:

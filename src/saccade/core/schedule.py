@@ -108,10 +108,14 @@ class Recording:
     chunk: int | None = None
     """Examples that are evaluated at once. None: 512 of a corpus, all of generated data. Training
     with full batches always evaluates all."""
+    sample: int | None = None
+    """Training examples on which loss and probes are measured, evenly spaced. None: all. Training
+    with full batches always measures all."""
 
     def __post_init__(self):
-        if self.chunk is not None:
-            require_count(self, "chunk")
+        for name in ("chunk", "sample"):
+            if getattr(self, name) is not None:
+                require_count(self, name)
         for name in ("probes", "ends"):
             given = getattr(self, name)
             listed = (given,) if isinstance(given, AbstractProbe | type) else given

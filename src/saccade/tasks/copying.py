@@ -46,10 +46,12 @@ class Copying(AbstractTask):
     """Sequences in the training set; with fresh batches it only serves to measure the loss."""
     test_size: int = 50
     """Sequences in the test set."""
+    validation_size: int = dataclasses.field(default=0, kw_only=True)
+    """Sequences in the validation set."""
 
     def __post_init__(self):
         require_count(self, "length", "groups", "train_size", "test_size")
-        require_count(self, "permutation", "stream", least=0)
+        require_count(self, "permutation", "stream", "validation_size", least=0)
         whole, least, most = "a whole number, at least", self.length, self.largest
         require_choices(self)
         if most is not None:

@@ -33,9 +33,12 @@ class KeywordSentences(AbstractTask):
     """Sentences in the training set; with fresh batches it only serves to measure the loss."""
     test_size: int = 400
     """Sentences in the test set."""
+    validation_size: int = dataclasses.field(default=0, kw_only=True)
+    """Sentences in the validation set."""
     labels = 2
 
     def __post_init__(self):
+        require_count(self, "validation_size", least=0)
         require_count(self, "length", "train_size", "test_size")
         require_count(self, "words", least=2)
 

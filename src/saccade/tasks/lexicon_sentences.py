@@ -41,8 +41,11 @@ class LexiconSentences(AbstractTask):
     """Pairs in the training set."""
     test_size: int = 64
     """Pairs in the test set."""
+    validation_size: int = dataclasses.field(default=0, kw_only=True)
+    """Pairs of sentences in the validation set."""
 
     def __post_init__(self):
+        require_count(self, "validation_size", least=0)
         require_count(self, "words", least=2)
         require_count(self, "shortest", "train_size", "test_size")
         require_count(self, "longest", least=self.shortest)

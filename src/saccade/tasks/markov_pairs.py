@@ -39,8 +39,11 @@ class MarkovPairs(AbstractTask):
     """Sentences in the training set."""
     test_size: int = 1000
     """Sentences in the test set."""
+    validation_size: int = dataclasses.field(default=0, kw_only=True)
+    """Sentences in the validation set."""
 
     def __post_init__(self):
+        require_count(self, "validation_size", least=0)
         require_count(self, "topics", "sentence_size", least=2)
         require_count(self, "pairs_per_topic", "dictionary_size", "train_size", "test_size")
         allowed = f"at least {2 * self.pairs}, two per topic pair"

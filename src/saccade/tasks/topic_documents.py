@@ -171,8 +171,11 @@ class TopicDocuments(AbstractTopicTask):
     """Documents in the training set."""
     test_size: int = 64
     """Documents in the test set."""
+    validation_size: int = dataclasses.field(default=0, kw_only=True)
+    """Documents in the validation set."""
 
     def __post_init__(self):
+        require_count(self, "validation_size", least=0)
         require_count(self, "topics", least=2)
         require_count(self, "words_per_topic", "topics_per_document", "shortest", "longest")
         require_count(self, "train_size", "test_size")

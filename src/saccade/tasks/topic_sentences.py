@@ -54,10 +54,13 @@ class TopicSentences(AbstractTask):
     """Sentences in the training set."""
     test_size: int = 200
     """Sentences in the test set."""
+    validation_size: int = dataclasses.field(default=0, kw_only=True)
+    """Sentences in the validation set."""
     leak: float = 0.0
     """Probability of a topic word at a non-topic position, against the theory's premise."""
 
     def __post_init__(self):
+        require_count(self, "validation_size", least=0)
         require_count(self, "topics", least=2)
         sizes = ("words_per_topic", "filler_size", "dictionary_size", "train_size", "test_size")
         require_count(self, *sizes)
