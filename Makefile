@@ -38,6 +38,7 @@ bench: $(VENV)/.extras  ## the engine against the plain PyTorch loop, as ratios
 	$(BIN)/python benchmarks/against_torch.py
 	$(BIN)/python benchmarks/topics_and_kernels.py
 	$(BIN)/python benchmarks/recurrent.py
+	$(BIN)/python benchmarks/encoder.py
 	$(BIN)/python benchmarks/recording_and_memory.py
 
 ledger: $(VENV)/.installed  ## docs/ledger.md from the committed records

@@ -2,7 +2,7 @@
 
     saccade run my_study.py                             # train, judge the claims, draw the figures
     saccade run my_study.py --help                      # every field of the config is an option
-    saccade run my_study.py --sweep rate=0.1,1,10       # any float can be swept
+    saccade run my_study.py --sweep rate=0.1,1,10       # any number can be swept
     saccade report runs --study my_study.py             # the page, from the records
 
 A study is one experiment: a config with presets, `experiment`, claims and figures. The name below

@@ -121,6 +121,35 @@ def test_a_stopped_training_comes_from_the_cache(lab: Lab, stopped: Training):
     assert again.digest == stopped.digest != train(lab, EarlyStopping("distance", 10)).digest
 
 
+@dataclasses.dataclass(frozen=True)
+class Sound(AbstractProbe):
+    """1 from the step on at which the weights are not finite: what an accuracy may become."""
+
+    variables: ClassVar = {"sound": Variable((), "whether some weight is not finite")}
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        return {"sound": jnp.any(~jnp.isfinite(moment.model.table)).astype(float)}
+
+
+def test_weights_that_are_not_finite_are_never_the_best(lab: Lab):
+    """A step of 1e30 overflows: the next recorded step measures infinite weights."""
+    stopping = EarlyStopping("sound", patience=4, best="largest")
+    record = Recording((Sound(),), Every(1))
+    training = lab.train(
+        WordList(),
+        WordTableConfig(),
+        GradientDescent(1e30),
+        20,
+        record,
+        loss=squares,
+        seeds=2,
+        stopping=stopping,
+    )
+    np.testing.assert_array_equal(training.trajectory["best_step"], 0)
+    assert np.all(np.isfinite(training.models.table))
+    assert np.all(training.trajectory["diverged_at"] > 0)
+
+
 def test_quantities_that_cannot_be_watched_are_refused(lab: Lab):
     known = "distance, loss"
     for quantity in ("validation_loss", "table", "diverged_at"):

@@ -20,14 +20,13 @@ from saccade.core.batches import Fresh, FullBatch, Minibatch
 from saccade.core.errors import ConfigError, InterruptedTrainingError
 from saccade.core.lab import Lab, Training
 from saccade.core.members import initial_model, training_set
-from saccade.core.optimiser import Adam, GradientDescent, GradientFlow
+from saccade.core.optimiser import Adam, GradientDescent
 from saccade.core.progress import Progress
 from saccade.core.rates import Cosine
 from saccade.core.schedule import Every, Recording
 from saccade.core.start import Seeds, seed_of
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.topic_words import TopicWords
-from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.topic_word_flow import Lemma2
 
 FIRST, SECOND = 14, 22
@@ -42,14 +41,25 @@ def train(lab: Lab, steps: int, **changes: Any) -> Training:
 # -- going on --------------------------------------------------------------------------------------
 
 WAYS: dict[str, dict[str, Any]] = {
-    "full batches": {"batches": FullBatch(), "optimiser": Adam(0.1, schedule=Cosine(30, 5))},
-    "minibatches": {"batches": Minibatch(5)},
-    "fresh examples": {"batches": Fresh(5)},
-    "by length": {"task": Sentences(), "batches": Minibatch(3, by_length=True)},
-    "any optimiser": {"optimiser": optax.inject_hyperparams(optax.adam)(learning_rate=0.1)},
-    "swept": {"sweep": {"optimiser.rate": (0.1, 0.2)}, "seeds": (3, 1)},
-    "units of curvature": {
-        "optimiser": GradientDescent(0.1, curvature=lambda model, batch: 2 + model.table[0, 0] ** 2)
+    "full batches, in units of curvature": {
+        "batches": FullBatch(),
+        "optimiser": GradientDescent(
+            0.1, schedule=Cosine(30, 5), curvature=lambda model, batch: 2 + model.table[0, 0] ** 2
+        ),
+    },
+    "minibatches, swept": {
+        "batches": Minibatch(5),
+        "sweep": {"optimiser.rate": (0.1, 0.2)},
+        "seeds": (3, 1),
+    },
+    "fresh examples, with keys in the optimiser": {
+        "batches": Fresh(5),
+        "optimiser": optax.chain(optax.add_noise(0.1, 0.5, key=3), optax.adam(0.1)),
+    },
+    "by length, any optimiser": {
+        "task": Sentences(),
+        "batches": Minibatch(3, by_length=True),
+        "optimiser": optax.inject_hyperparams(optax.adam)(learning_rate=0.1),
     },
 }
 
@@ -108,10 +118,36 @@ def test_what_cannot_go_on_is_refused(lab: Lab):
         train(lab, 5, after=train(lab, 11))
     with pytest.raises(ConfigError, match=r"after: got members .*0, 1\].*, allowed: .*0, 1, 2"):
         train(lab, 5, after=kept, seeds=2)
+    with pytest.raises(
+        ConfigError, match="after: got a training whose optimiser has another state"
+    ):
+        train(lab, 5, after=kept, optimiser=GradientDescent(0.1, 0.5))
+    with pytest.raises(ConfigError, match="after: got a training whose batches has another state"):
+        train(lab, 5, after=kept, batches=Minibatch(4))
+    with pytest.raises(ConfigError, match=r"after: got members .*data_seed"):
+        train(lab, 5, after=kept, seeds=Seeds(3, data=7))
     with pytest.raises(ConfigError, match="start: got a training beside `after`"):
         train(lab, 5, after=kept, start=plain)
     with pytest.raises(ConfigError, match="after: got 'a file', allowed: a Training, or None"):
         train(lab, 5, after="a file")
+
+
+def test_sweeps_and_time_go_on_whatever_the_second_call_names(lab: Lab):
+    """Sweeps of the first training come along, in its order; another rate goes on in time."""
+    sweep = {"model.table_std": (0.5, 2.0), "optimiser.rate": (0.1, 0.2)}
+    descent = GradientDescent(0.1)
+    first = train(lab, 4, optimiser=descent, sweep=sweep, keep_state=True)
+    rest = {"optimiser.rate": (0.1, 0.2)}
+    second = train(lab, 4, optimiser=descent, sweep=rest, after=first)
+    last, begun = (one.trajectory["table"].sel(step=4) for one in (first, second))
+    np.testing.assert_array_equal(last, begun.transpose(*last.dims))
+    slow = train(
+        lab,
+        4,
+        optimiser=GradientDescent(0.01),
+        after=train(lab, 8, optimiser=descent, keep_state=True),
+    )
+    np.testing.assert_allclose(slow.trajectory["time"].isel(step=[0, -1]), [0.8, 0.84], rtol=1e-6)
 
 
 # -- one model -------------------------------------------------------------------------------------
@@ -169,7 +205,7 @@ def test_what_does_not_fit_is_halved(lab: Lab, tmp_path, monkeypatch: pytest.Mon
     heard: list[Progress] = []
     chunked = train(Lab(tmp_path, progress=heard.append), 8, seeds=6)
     names = [event.name for event in heard if event.finished]
-    assert len(names) == 4, names  # halves of 3, which are 2 and 1
+    assert names == [f"training ({part})" for part in ("1-2", "3-3", "4-5", "6-6")]
     np.testing.assert_allclose(chunked.trajectory["table"], whole.trajectory["table"], rtol=1e-5)
 
 
@@ -228,14 +264,20 @@ def test_a_teacher_goes_with_the_data(lab: Lab):
     np.testing.assert_array_equal(one.values, other.values)
 
 
-def test_theories_draw_from_the_seeds_that_the_record_names(lab: Lab):
-    task = TopicSentences(2, 1, filler_size=4, dictionary_size=30, train_size=40, test_size=5)
-    model = AttentionClassifierConfig("FC", 3, 0.1)
-    record = Recording((TopicWords(),), Every(20))
-    plain = lab.train(task, model, GradientFlow(0.1), 20, record, seeds=(3,))
-    apart = lab.train(task, model, GradientFlow(0.1), 20, record, seeds=Seeds(1, 3, 3, 3))
-    predicted = [Lemma2().predict(task, model, one.trajectory)["score"] for one in (plain, apart)]
-    np.testing.assert_array_equal(predicted[0], predicted[1])
+def test_theories_draw_from_the_seeds_that_the_record_names(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+):
+    """Lemma 2 begins with the start and the data of every member."""
+    asked = []
+    empty = {"loss": np.zeros((2, 1)), "score": np.zeros((2, 1, 2)), "norm": np.zeros((2, 1, 2))}
+    monkeypatch.setattr(
+        Lemma2, "flows", lambda self, task, model, seeds, times: asked.append(seeds) or empty
+    )
+    model, record = AttentionClassifierConfig("FC", 3), Recording((TopicWords(),))
+    for seeds in ((4, 9), Seeds((4, 9), start=7, data=(1, 2))):
+        training = lab.train(TASK, model, GradientDescent(), 0, record, seeds=seeds)
+        Lemma2().predict(TASK, model, training.trajectory)
+    assert [seeds.tolist() for seeds in asked] == [[[4, 4], [9, 9]], [[7, 1], [7, 2]]]
 
 
 def test_seeds_that_do_not_fit_are_refused(lab: Lab):

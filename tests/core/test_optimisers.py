@@ -206,6 +206,16 @@ def test_an_injected_schedule_gives_the_time_and_cannot_be_swept(lab: Lab):
         train(lab, inner, sweep={"optimiser.learning_rate": (0.1, 0.2)})
 
 
+def test_two_injected_numbers_of_one_name_stay_apart(lab: Lab):
+    rates = {"first": 1.0, "second": 0.0}
+    inner = {
+        name: optax.inject_hyperparams(optax.sgd)(learning_rate=rate)
+        for name, rate in rates.items()
+    }
+    labels = lambda tree: type(tree)({name: name for name in rates})  # noqa: E731
+    assert ends(lab, optax.multi_transform(inner, labels)) == pytest.approx((0.0, 1.0))  # pyright: ignore[reportArgumentType]
+
+
 def test_transformations_that_need_the_loss_get_it(lab: Lab):
     """Polyak's step is loss / squared norm of the gradient: one half, for this loss."""
     np.testing.assert_allclose(shrunk(lab, optax.polyak_sgd(10.0)), 0.5 ** np.arange(7), rtol=1e-4)

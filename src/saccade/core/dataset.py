@@ -28,6 +28,8 @@ class Frame:
     task: AbstractTask
     apart: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
     """Seeds of start, data or order that differ from `seeds`."""
+    trained: bool = True
+    """Whether one step follows from another; of checkpoints a later one may be sound again."""
 
     def dataset(
         self,
@@ -50,8 +52,12 @@ class Frame:
         outer = (*self.sweeps, "seed")
         grid = tuple(len(coordinates[dim]) for dim in outer)
 
+        # A training that ended where it began has one end.
+        arrays = {key: it[-len(steps) :] for key, it in arrays.items() if key.startswith(which)}
         diverged_at = _diverged_at(arrays, steps, which)
         dead = (diverged_at >= 0) & (steps[:, None] >= diverged_at)
+        if not self.trained:
+            dead &= ~np.isfinite(arrays[f"{which}:loss"])
         ends = {"diverged_at": diverged_at}
         for name in STOPPING if "stopped_at" in described else ():
             ends[name] = arrays[f"{which}:{name}"][-1].astype(np.int64)

@@ -134,7 +134,7 @@ class Engine(Ensemble):
         keys = jax.random.split(jax.random.fold_in(member.key("order"), epoch), len(ids))
         order = jax.lax.cond(
             at == 0,
-            lambda: jnp.concatenate([*map(jax.random.permutation, keys, ids)]),
+            lambda: jnp.concatenate([*map(jax.random.permutation, keys, ids)]).astype(int),
             lambda: carry.order,
         )
 

@@ -83,8 +83,10 @@ class Ensemble:
         """
         missing = -self.count % len(self.devices)
 
-        def padded(leaf: Any) -> np.ndarray:
-            leaf = np.asarray(leaf)[: self.count]
+        def padded(leaf: Any) -> Any:
+            leaf = leaf[: self.count]
+            if isinstance(leaf, jax.Array):  # keys are no NumPy arrays
+                return jnp.concatenate([leaf, jnp.repeat(leaf[-1:], missing, 0)])
             return np.concatenate([leaf, np.repeat(leaf[-1:], missing, 0)])
 
         return jax.tree.map(padded, tree)
@@ -194,6 +196,11 @@ class Ensemble:
     def data(self) -> Splits:
         """The examples of every member, or of all, on the devices."""
         if isinstance(self.task, AbstractCorpus):
+            if type(self.model).relabelled is not AbstractModelConfig.relabelled:
+                raise ConfigError(
+                    f"model {self.model.title}: sets targets of its own for every member, allowed: "
+                    "with generated examples, because all members share those of a corpus"
+                )
             splits = require_splits(self.task)
             # `prepare` indexes the data of several members: here they are those of one.
             data = Splits(splits["train"], splits.get("test"), splits.get("validation"))
@@ -271,6 +278,30 @@ class Ensemble:
                 f"{wanted}"
             )
 
+    def require_fitting_state(self, after: Carry | None) -> None:
+        """Refuse the state of another training that does not go on here."""
+        if after is None:
+            return
+        names = {"learned": "model", "still": "model", "optimiser_state": "optimiser"}
+        names |= {"order": "batches", "stopping": "stopping", "elapsed": "optimiser"}
+        for field, part in names.items():
+            got, wanted = (
+                [(jax.tree.structure(tree), [(leaf.shape[1:], leaf.dtype) for leaf in leaves])]
+                for tree in (getattr(after, field), getattr(self.shapes, field))
+                for leaves in (jax.tree.leaves(tree),)
+            )
+            if got != wanted:
+                raise ConfigError(
+                    f"after: got a training whose {part} has another state, allowed: the same "
+                    "model, optimiser, batches, stopping and precision; with `start` only the "
+                    "weights are taken"
+                )
+
+    def release(self) -> None:
+        """Let go of what lies on the devices."""
+        for name in ("data", "placed"):
+            self.__dict__.pop(name, None)
+
     @cached_property
     def _start(self) -> Program:
         def start(member: Members) -> Carry:
@@ -300,7 +331,12 @@ class Ensemble:
         if not self.frozen:
             return learning
         kept = selected(model, self.frozen, "frozen")
-        return jax.tree.map(lambda learns, frozen: learns and not frozen, learning, kept)
+        # One boolean may stand for a part.
+        return jax.tree.map(
+            lambda learns, part: jax.tree.map(lambda frozen: learns and not frozen, part),
+            learning,
+            kept,
+        )
 
     @property
     def _curvature(self) -> Any:

@@ -1,8 +1,8 @@
 """One call of `Lab.train`: the members at once, or in chunks that fit the device."""
 
 import dataclasses
-import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -47,38 +47,40 @@ class Job:
         arrays = _joined([one for _, _, one, _ in done])
         return done[0][0], digest, arrays, sum(seconds for *_, seconds in done)
 
-    def _chunked(self, members: Members, after: Carry | None, size: int) -> list[Any]:
-        """The results of chunks of at most `size` members; halves of what does not fit."""
+    def _chunked(
+        self, members: Members, after: Carry | None, size: int, before: int = 0
+    ) -> list[Any]:
+        """The results of chunks of at most `size` members; halves of what does not fit. `before`
+        is the number of the first of them.
+        """
         count, done = len(members.seed), []
         for at in range(0, count, size):
             some = slice(at, at + size)
             chunk, begun = (
-                jax.tree.map(lambda leaf, some=some: np.asarray(leaf)[some], tree)
-                for tree in (members, after)
+                jax.tree.map(lambda leaf, some=some: leaf[some], tree) for tree in (members, after)
             )
-            held = len(chunk.seed)
-            name = self.name if held == count else f"{self.name} ({at + 1}-{at + held})"
+            held, first = len(chunk.seed), before + at
+            whole = held == count and not before
+            name = self.name if whole else f"{self.name} ({first + 1}-{first + held})"
             run = self._run(chunk, begun, name)
-            if (
-                held > 1
-                and not self.lab.dry_run
-                and not run.is_finished()
-                and not _fits(run.engine)
-            ):
-                done += self._chunked(chunk, begun, -(-held // 2))
-                continue
-            if self.lab.dry_run:
+            # What was begun as a whole goes on as a whole.
+            if held > 1 and not (self.lab.dry_run or run.is_begun() or _fits(run.engine)):
+                run.engine.release()
+                done += self._chunked(chunk, begun, -(-held // 2), first)
+            elif self.lab.dry_run:
                 plan, arrays = planned(run)
                 self.lab.plans.append(plan)
                 done.append((run.engine, run.digest, arrays, 0.0))
             else:
                 arrays, seconds = run.result()
                 done.append((run.engine, run.digest, _cut(arrays, held), seconds))
+            run.engine.release()
         return done
 
     def _run(self, members: Members, after: Carry | None, name: str) -> Run:
         engine = self.engine_of(members)
         engine.require_fitting_start()
+        engine.require_fitting_state(after)
         around = surroundings(self.lab.device, self.lab.precision)
         digest = training_digest(engine, self.steps, self.recorded, around, after)
         return Run(
@@ -122,8 +124,10 @@ def _fits(engine: Engine) -> bool:
 
 
 def _free_memory() -> int:
-    """Bytes of main memory that are free; 0 where the system does not say."""
+    """Bytes of main memory that are available; 0 where the system does not say."""
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
         return 0
+    sizes = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    return 1024 * sum(sizes)

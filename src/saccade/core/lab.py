@@ -21,13 +21,20 @@ from saccade.core.checks import (
     require_batches,
     require_kinds,
     require_probes,
+    require_splits,
     require_unswept,
 )
 from saccade.core.dataset import Frame
 from saccade.core.engine import Engine
 from saccade.core.errors import ConfigError, FileError
 from saccade.core.identity import address, call_identity, content, surroundings
-from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask, BuiltModel
+from saccade.core.interfaces import (
+    AbstractCorpus,
+    AbstractModelConfig,
+    AbstractProbe,
+    AbstractTask,
+    BuiltModel,
+)
 from saccade.core.job import Job
 from saccade.core.loss import Loss, own_loss
 from saccade.core.measuring import Checkpoints
@@ -131,6 +138,8 @@ class Lab:
 
         The same call finds a finished training in the cache, or continues from a saved state.
         """
+        if isinstance(task, AbstractCorpus):
+            require_splits(task)  # read once, before the config is copied for every member
         given: dict[str, Any] = {"task": task, "model": BuiltModel.of(model)}
         given["optimiser"] = OptaxOptimiser.of(optimiser)
         require_kinds(**given, record=record, batches=batches, stopping=stopping)
@@ -153,7 +162,8 @@ class Lab:
         require_probes(record, parts[0], sweeps)
         first = 0
         if after is not None:
-            first = require_same_members(after, sweeps, chosen, start)
+            sweeps = require_same_members(after, sweeps, chosen, apart, start)
+            first = int(after.trajectory["step"][-1])
         recorded = record.at.steps(first + int(steps))
         recorded = np.union1d(recorded[recorded >= first], [first]).astype(np.int64)
 
@@ -175,8 +185,11 @@ class Lab:
                 if engine.has_ends
                 else trajectory[list(ALWAYS)].sel(step=ends)
             )
+            if after is not None:
+                trajectory, snapshot = (_going_on(after, part) for part in (trajectory, snapshot))
         leaves = {key: it for key, it in arrays.items() if key.startswith((CARRY, STATE))}
-        return Training(trajectory, snapshot, digest or "", seconds, self.precision, engine, leaves)
+        rest: Any = (seconds, self.precision, engine, leaves, members.start)
+        return Training(trajectory, snapshot, digest or "", *rest)
 
     def measure(
         self,
@@ -283,6 +296,15 @@ def _swept_parts(
         except ConfigError as error:
             raise ConfigError(f"{head}: {error}") from error
     return parts["task"], parts["model"], parts["optimiser"]
+
+
+def _going_on(after: Training, dataset: "xr.Dataset") -> "xr.Dataset":
+    """With time that goes on where that of another training ended, whatever its rate was."""
+    before, time = after.trajectory["time"].isel(step=-1, drop=True), dataset["time"]
+    behind = before - time.isel(step=0, drop=True)
+    if float(abs(behind).max()) <= 1e-6 * float(abs(before).max()):
+        return dataset
+    return dataset.assign_coords(time=(time + behind).assign_attrs(time.attrs))
 
 
 def _devices(members: Members) -> list[Any]:

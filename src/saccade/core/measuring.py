@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from saccade.core.batches import Minibatch
 from saccade.core.dataset import Frame
 from saccade.core.engine import Engine
 from saccade.core.errors import ConfigError
@@ -90,7 +91,7 @@ class Checkpoints:
         """The dataset with every probe at every step."""
         rows = [self._rows(task, record, loss, seed, run) for seed, run in self.runs.items()]
         arrays = {f"probes:{name}": np.stack([row[name] for row in rows], 1) for name in rows[0]}
-        frame = Frame({}, tuple(self.runs), _NoOptimiser(), task)
+        frame = Frame({}, tuple(self.runs), _NoOptimiser(), task, trained=False)
         return frame.dataset(arrays, "probes", self.steps, record.probes)
 
     def _rows(
@@ -106,7 +107,8 @@ class Checkpoints:
             members,
             jax.local_devices()[:1],
             record,
-            loss=loss,
+            Minibatch(1),  # nothing is trained, and examples are evaluated in chunks
+            loss,
             origin=first,
         )
         measure = engine.measuring()

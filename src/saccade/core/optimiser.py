@@ -219,20 +219,24 @@ class OptaxOptimiser(AbstractStepper):
     @classmethod
     def of(cls, transformation: Any) -> Any:
         """A bare transformation as an optimiser; anything else as it is."""
+        if isinstance(transformation, optax.MultiSteps):
+            transformation = transformation.gradient_transformation()
         if not isinstance(transformation, optax.GradientTransformation):
             return transformation
         try:
             state = transformation.init({})
         except Exception:  # an initialisation that needs real weights has no injected numbers here
             state = ()
-        numbers = {}
-        for node in _injected(state):
-            changing = getattr(node, "hyperparams_states", {})
-            numbers |= {
-                name: float(value)
-                for name, value in node.hyperparams.items()
-                if name not in changing and jnp.ndim(value) == 0
-            }
+        nodes = _injected(state)
+        names = [name for node in nodes for name in node.hyperparams]
+        numbers = {
+            name: float(value)
+            for node in nodes
+            for name, value in node.hyperparams.items()
+            if name not in getattr(node, "hyperparams_states", {})
+            and jnp.ndim(value) == 0
+            and names.count(name) == 1  # of two with one name, none can be meant
+        }
         if not numbers:
             return cls(transformation)
         fields = [(name, float, dataclasses.field(default=it)) for name, it in numbers.items()]
@@ -255,9 +259,13 @@ class OptaxOptimiser(AbstractStepper):
         def filled(node: Any) -> Any:
             if not hasattr(node, "hyperparams"):
                 return node
-            given = {name: getattr(self.hyperparameters, name, None) for name in node.hyperparams}
+            swept = {
+                name: value
+                for name, value in vars(self.hyperparameters).items()
+                if isinstance(value, jax.Array) and name in node.hyperparams
+            }
             values = {
-                name: old if given[name] is None else jnp.asarray(given[name], jnp.result_type(old))
+                name: jnp.asarray(swept[name], jnp.result_type(old)) if name in swept else old
                 for name, old in node.hyperparams.items()
             }
             return node._replace(hyperparams=values)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from saccade.core.engine import PIECES, Engine, at_best
@@ -55,6 +56,13 @@ class Run:
         """Whether the result is in the cache and would be used."""
         return not self.lab.fresh and self._is_result(*self._saved())
 
+    def is_begun(self) -> bool:
+        """Whether a result or a state is in the cache and would be used."""
+        header, arrays = self._saved()
+        if header.get("finished"):
+            return not self.lab.fresh and self._is_result(header, arrays)
+        return bool(header)
+
     def _is_result(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> bool:
         """Whether what was saved is finished, with the last state if that is asked for."""
         return bool(header.get("finished")) and (not self.keep_state or f"{STATE}0" in arrays)
@@ -66,7 +74,7 @@ class Run:
             header, arrays = self._saved()
             if self._is_result(header, arrays) and not self.lab.fresh:
                 self._say(self.steps, finished=True, note=FROM_CACHE)
-                return arrays, header["seconds"]
+                return self._asked_for(arrays), header["seconds"]
             if header.get("finished"):
                 header, arrays = {}, {}
             try:
@@ -78,6 +86,11 @@ class Run:
                     f"{self.name}: {self.engine.count} members do not fit the device's memory; "
                     f"train fewer at once, with Lab(members_at_once={self.engine.count // 2 or 1})"
                 ) from error
+
+    def _asked_for(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """A result without the last state, unless that is asked for."""
+        kept = self.keep_state
+        return {key: it for key, it in arrays.items() if kept or not key.startswith(STATE)}
 
     def _saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         if self.digest is None or not self.file.exists():
@@ -275,8 +288,17 @@ def _next_length(length: int, seconds: float) -> int:
     return max(length // 2, 1) if seconds > 0.6 else length
 
 
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
 def leaves(carry: Any, prefix: str = CARRY) -> dict[str, np.ndarray]:
-    return {f"{prefix}{at}": np.asarray(leaf) for at, leaf in enumerate(jax.tree.leaves(carry))}
+    """The arrays of a tree by their places; keys as their numbers."""
+    numbers = [
+        np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+        for leaf in jax.tree.leaves(carry)
+    ]
+    return {f"{prefix}{at}": leaf for at, leaf in enumerate(numbers)}
 
 
 def fitted(
@@ -288,7 +310,9 @@ def fitted(
     """The tree of shapes with the saved arrays in their places, whatever the number of members."""
     shapes, structure = jax.tree.flatten(tree)
     found = [saved.get(f"{prefix}{place}") for place in range(len(shapes))]
-    for shape, leaf in zip(shapes, found, strict=True):
+    for at, (shape, leaf) in enumerate(zip(shapes, found, strict=True)):
+        if leaf is not None and _is_key(shape):
+            found[at] = leaf = jax.random.wrap_key_data(jnp.asarray(leaf))
         if leaf is None or leaf.shape[1:] != shape.shape[1:] or leaf.dtype != shape.dtype:
             raise FileError(
                 f"{origin}: the saved state does not fit its own config; delete it and run again"

@@ -107,7 +107,7 @@ class Recording:
     """Measured at the first and the last step only."""
     chunk: int | None = None
     """Examples that are evaluated at once. None: 512 of a corpus, all of generated data. Training
-    with full batches always evaluates all."""
+    with full batches always evaluates all. A loss in chunks is their mean, weighted by examples."""
     sample: int | None = None
     """Training examples on which loss and probes are measured, evenly spaced. None: all. Training
     with full batches always measures all."""

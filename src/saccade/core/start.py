@@ -103,19 +103,23 @@ def require_same_members(
     after: "Training",
     sweeps: Mapping[str, Swept],
     seeds: Sequence[int],
+    apart: Mapping[str, Sequence[int]],
     start: "Training | None",
-) -> int:
-    """Refuse to go on with other members; the last step of the other training."""
+) -> dict[str, Swept]:
+    """Refuse to go on with other members; the sweeps in the order of the other training."""
     if start is not None:
         raise ConfigError("start: got a training beside `after`, allowed: one of the two")
     loss = after.trajectory["loss"]
     had = {str(dim): loss[dim].values.tolist() for dim in loss.dims if dim != "step"}
     wanted = {name: list(swept.grid) for name, swept in sweeps.items()} | {"seed": list(seeds)}
+    for name in APART:
+        had |= {f"{name}_seed": list(map(int, seed_of(after.trajectory, name).values))}
+        wanted |= {f"{name}_seed": list(apart.get(name, seeds))}
     if had != wanted:
         raise ConfigError(
             f"after: got members {wanted}, allowed: those of the other training, {had}"
         )
-    return int(loss["step"][-1])
+    return {name: sweeps[name] for name in had if name in sweeps}
 
 
 def members_of(

@@ -32,8 +32,8 @@ class EarlyStopping:
         require_finite(self, "gain")
 
     def begun(self, learned: Any) -> Stopping:
-        never = jnp.asarray(NOT_DIVERGED, jnp.int32)
-        return Stopping(jnp.asarray(jnp.inf), never, never, learned)
+        first, never = (jnp.asarray(step, jnp.int32) for step in (0, NOT_DIVERGED))
+        return Stopping(jnp.asarray(jnp.inf), first, never, learned)
 
     def noticed(self, carry: Carry, measured: dict[str, Array], step: Int[Array, ""]) -> Carry:
         """A member's state after a recorded step."""
@@ -42,7 +42,9 @@ class EarlyStopping:
         value = measured[self.quantity] * (1 if self.best == "smallest" else -1)
         at = step.astype(jnp.int32)
         going = (state.stopped == NOT_DIVERGED) & (carry.diverged == NOT_DIVERGED)
-        better = going & (value < state.best - self.gain)
+        # Weights that are not finite may have a finite quantity, such as an accuracy of zero.
+        sound = jnp.isfinite(value) & jnp.isfinite(measured["loss"])
+        better = going & sound & (value < state.best - self.gain)
         patient = at - state.best_step < self.patience
         stopping = Stopping(
             jnp.where(better, value, state.best).astype(state.best.dtype),

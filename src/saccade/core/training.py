@@ -38,6 +38,8 @@ class Training:
     precision: Precision
     _engine: Engine
     _leaves: Mapping[str, np.ndarray]
+    start: Any = None
+    """The weights with which the members began, if their seeds did not draw them."""
 
     @property
     def state(self) -> Carry:
@@ -48,11 +50,6 @@ class Training:
                 "keep_state=True"
             )
         return fitted(self._engine.shapes, self._leaves, prefix=STATE)
-
-    @property
-    def start(self) -> Any:
-        """The weights with which the members began, if their seeds did not draw them."""
-        return self._engine.members.start
 
     @cached_property
     def models(self) -> Any:
@@ -81,7 +78,8 @@ class Training:
             places.append(values.index(value))
         at = int(np.ravel_multi_index(places, [len(values) for values in axes.values()]))
         pick = lambda one: jnp.asarray(one[at]) if eqx.is_array(one) else one  # noqa: E731
-        return jax.tree.map(pick, self.models)
+        with in_precision(self.precision):
+            return jax.tree.map(pick, self.models)
 
 
 def in_precision(precision: Precision) -> Any:
