@@ -269,7 +269,7 @@ def test_theories_draw_from_the_seeds_that_the_record_names(
 ):
     """Lemma 2 begins with the start and the data of every member."""
     asked = []
-    empty = {"loss": np.zeros((2, 1)), "score": np.zeros((2, 1, 2)), "norm": np.zeros((2, 1, 2))}
+    empty = (np.zeros((2, 1)), np.zeros((2, 1, 2)), np.zeros((2, 1, 2)))
     monkeypatch.setattr(
         Lemma2, "flows", lambda self, task, model, seeds, times: asked.append(seeds) or empty
     )

@@ -77,6 +77,7 @@ def broken(lab: Lab, in_a_hurry) -> Record:
     return study.run(study.swept(config, {"embedding_std": STDS, "leak": LEAKS}), lab)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("claim", ["A-2", "A-3", "A-6"])
 def test_leaks_and_large_starts_refute_the_relation_of_score_and_norm(claim, broken):
     judgement = judged(broken)[claim]
@@ -87,6 +88,7 @@ def test_leaks_and_large_starts_refute_the_relation_of_score_and_norm(claim, bro
     assert "holds in 1, fails in 3" in judgement.reason
 
 
+@pytest.mark.slow
 def test_a_swept_record_is_judged_drawn_and_kept(broken, tmp_path):
     study = find_study("sen")
     gaps, claims = study.drawn(broken)
@@ -109,6 +111,7 @@ def test_a_swept_record_is_judged_drawn_and_kept(broken, tmp_path):
     assert_alike(sound("sen"), broken, broken.arms)
 
 
+@pytest.mark.slow
 def test_a_sweep_along_one_value_is_drawn_as_a_line(broken):
     one = {
         name: dataclasses.replace(

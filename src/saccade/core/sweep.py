@@ -159,12 +159,15 @@ def require_single(owner: Any, reason: str, *fields: str) -> None:
             raise ConfigError(f"sweep {field}: cannot be swept, {reason}; give one number")
 
 
-def require_count(owner: Any, *fields: str, least: int = 1) -> None:
+def require_count(
+    owner: Any, *fields: str, least: int = 1, most: int | None = None, allowed: str = ""
+) -> None:
     def counts(value: Any) -> bool:
-        return isinstance(value, int | np.integer) and bool(value >= least)
+        whole = isinstance(value, int | np.integer)
+        return whole and bool(value >= least) and (most is None or bool(value <= most))
 
     for field in fields:
-        require(owner, field, f"a whole number, at least {least}", counts)
+        require(owner, field, allowed or f"a whole number, at least {least}", counts)
 
 
 def swept_in(*configs: Any) -> dict[str, Swept]:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, FIRST_WORD, AbstractTask, SentencePairs
-from saccade.core.sweep import Swept, require, require_choices, require_count
+from saccade.core.sweep import Swept, require_choices, require_count
 
 Order = Literal["copied", "permuted"]
 
@@ -58,8 +58,7 @@ class Copying(AbstractTask):
             require_count(self, "largest", least=least)
         limit = "" if most is None else f", at most {most}"
         allowed = f"{whole} the {least} words of a sequence{limit}"
-        whole_numbers = range(least, (2**31 if most is None else most) + 1)
-        require(self, "words", allowed, whole_numbers.__contains__)
+        require_count(self, "words", least=least, most=most, allowed=allowed)
         if most is None and isinstance(self.words, Swept):
             allowed = f"with swept words {whole} their largest, {max(self.words.values)}"
             raise ConfigError(f"largest: got None, allowed: {allowed}")

@@ -61,7 +61,7 @@ class LongDocuments(AbstractTopicTask):
         require_count(self, "topics", least=2)
         require_count(self, "words_per_topic")
         allowed = f"a whole number from 1 to the {self.topics} topics"
-        require(self, "topics_per_document", allowed, range(1, self.topics + 1).__contains__)
+        require_count(self, "topics_per_document", most=self.topics, allowed=allowed)
 
     @classmethod
     def example(cls) -> Self:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from saccade.core.interfaces import AbstractBatch, AbstractTask
-from saccade.core.sweep import require, require_count, require_finite, require_positive
+from saccade.core.sweep import require_count, require_finite, require_positive
 
 
 class HasVectors(Protocol):
@@ -65,7 +65,7 @@ class RandomSequences(AbstractTask):
     def __post_init__(self):
         require_count(self, "train_size", "test_size", "positions", "width", "outputs")
         allowed = f"a whole number from 1 to the width, {self.width}"
-        require(self, "dimension", allowed, range(1, self.width + 1).__contains__)
+        require_count(self, "dimension", most=self.width, allowed=allowed)
         require_positive(self, "input_variance")
         require_finite(self, "target_std")
 
