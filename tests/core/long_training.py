@@ -13,14 +13,16 @@ import time
 from pathlib import Path
 
 import jax
-from word_table import TASK, Table, WordTableConfig
+from word_table import Sentences, SplitLoss, Table, WordTableConfig
 
 from saccade.core.batches import Minibatch
 from saccade.core.errors import SaccadeError
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam
 from saccade.core.progress import Progress
+from saccade.core.rates import Cosine
 from saccade.core.schedule import Every, Recording
+from saccade.core.stopping import EarlyStopping
 
 STEPS = 4000
 """A dispatch ends after 32 recorded steps at the latest, so this makes 25 of them or more on any
@@ -29,15 +31,18 @@ machine.
 
 
 def train(lab: Lab) -> Training:
-    """Minibatches and Adam, so that order and optimiser state must survive too."""
+    """Minibatches by length, Adam with a schedule, early stopping: order, optimiser state
+    and best weights must survive a kill.
+    """
     return lab.train(
-        TASK,
+        Sentences(tuple(range(1, 25))),
         WordTableConfig(),
-        Adam(0.01),
+        Adam(0.01, schedule=Cosine(2 * STEPS, warmup=100), decay=0.01),
         STEPS,
-        Recording((Table(),), Every(5), ends=(Table(),)),
+        Recording((Table(), SplitLoss()), Every(5), ends=(Table(),)),
         seeds=4,
-        batches=Minibatch(8),
+        batches=Minibatch(3, by_length=True),
+        stopping=EarlyStopping("validation_loss", patience=STEPS),
         name="long training",
     )
 
