@@ -16,7 +16,7 @@ from saccade.core.batches import Fresh, FullBatch, Minibatch
 from saccade.core.checks import checked, naming, require_number
 from saccade.core.ensemble import Ensemble
 from saccade.core.interfaces import AbstractProbe, Moment, Splits
-from saccade.core.loss import with_key
+from saccade.core.loss import takes_key, with_key
 from saccade.core.members import Carry, Members, purpose_key, still_going, where
 from saccade.core.optimiser import GradientFlow
 from saccade.core.program import Program
@@ -99,7 +99,9 @@ class Engine(Ensemble):
         self, carry: Carry, member: Members, data: Splits, step: Int[Array, ""]
     ) -> tuple[Float[Array, ""], PyTree, Any]:
         """Loss and gradient of one step, and the order of the training set from then on."""
-        key = jax.random.fold_in(member.key("dropout"), step)
+        key = None
+        if takes_key(self.loss, self._skeleton):
+            key = jax.random.fold_in(member.key("dropout"), step)
 
         def of(batch: Any) -> tuple[Float[Array, ""], PyTree]:
             def objective(learned: PyTree) -> Float[Array, ""]:

@@ -21,6 +21,12 @@ def own_loss(model: Any, batch: Any, key: Any = None) -> Float[Array, ""]:
     return with_key(model.loss, batch, key=key)
 
 
+def takes_key(loss: Loss, model: Any) -> bool:
+    """Whether the loss of a model has a parameter `key`, for dropout."""
+    function = getattr(model, "loss", loss) if loss is own_loss else loss
+    return "key" in inspect.signature(function).parameters
+
+
 def with_key(function: Callable[..., Any], *arguments: Any, key: Any) -> Any:
     """Call a loss with the key of a training step, if it has a parameter of that name."""
     takes = key is not None and "key" in inspect.signature(function).parameters
