@@ -3,6 +3,9 @@ content.
 """
 
 import dataclasses
+import gzip
+import os
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -228,3 +231,16 @@ class Wrong(Sentences):
 def test_splits_that_do_not_fit_are_refused(lab: Lab, given, problem):
     with pytest.raises(ConfigError, match=f"task Wrong: {problem}"):
         train(lab, task=Wrong(given=given))
+
+
+@pytest.mark.skipif("SACCADE_DATA" not in os.environ, reason="needs SACCADE_DATA with SST")
+def test_sst_by_length_is_mostly_words():
+    """Less than 15 % of the positions of an epoch are padding, in batches of 64."""
+    file = Path(os.environ["SACCADE_DATA"]) / "sst" / "stsa.fine.train.gz"
+    if not file.exists():
+        pytest.skip(f"{file} is missing")
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        lengths = np.asarray([len(line.split()) - 1 for line in lines if line.strip()])
+    buckets = buckets_of(lengths, 64)
+    assert buckets.padding(lengths) < 0.15
+    assert sum(map(len, buckets.members)) == len(lengths) == 8544

@@ -285,3 +285,22 @@ def test_seeds_that_do_not_fit_are_refused(lab: Lab):
         Seeds(3, start=-1)
     with pytest.raises(ConfigError, match=r"seeds: got data \(1, 2\), allowed: .*each of the 3"):
         Seeds(3, data=(1, 2))
+
+
+def test_chunks_from_the_cache_and_new_ones_are_one_result(tmp_path):
+    """The first chunk has its last state in the cache, the second is new."""
+    small = Lab(tmp_path, progress=None, members_at_once=2)
+    kept = train(small, 4, seeds=2, keep_state=True)
+    both = train(small, 4, seeds=4)
+    np.testing.assert_array_equal(
+        both.trajectory["table"].isel(seed=[0, 1]), kept.trajectory["table"]
+    )
+    again = train(small, 4, seeds=4, start=both, keep_state=True)
+    assert train(small, 4, seeds=4, after=again).trajectory["step"].values.tolist() == [4, 8]
+    assert "data" not in vars(both._engine), "what lay on the devices is let go"
+
+
+def test_by_length_in_float64(precise_lab: Lab):
+    settings: dict[str, Any] = {"task": Sentences(), "batches": Minibatch(3, by_length=True)}
+    training = train(precise_lab, 3, **settings)
+    assert training.model(seed=1).table.dtype == np.float64
