@@ -11,7 +11,6 @@ absolute times mean little.
     python benchmarks/against_torch.py [--turns 5]
 """
 
-import argparse
 import dataclasses
 
 import jax
@@ -27,7 +26,7 @@ from saccade.core.optimiser import GradientDescent
 from saccade.core.start import members_of
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.tasks.topic_sentences import TopicSentences
-from turns import measured_in_turns
+from turns import asked_turns, measured_in_turns
 
 TOLERANCE = 1e-4
 """Largest difference of any parameter after the compared steps."""
@@ -161,13 +160,7 @@ def compare(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)"
-    )
-    turns = parser.parse_args().turns
+    turns = asked_turns(__doc__)
     Lab()  # gives every core its own device
     print(
         f"{len(jax.local_devices())} devices ({jax.local_devices()[0].device_kind}), PyTorch on"

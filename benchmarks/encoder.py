@@ -10,7 +10,6 @@ members on 25,000 documents of 400 words should need the memory of one corpus pe
     python benchmarks/encoder.py [--turns 5]
 """
 
-import argparse
 import resource
 from typing import Any
 
@@ -28,7 +27,7 @@ from saccade.core.sweep import swept_in, with_sweep
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.encoder import EncoderConfig
 from saccade.tasks.arrays import Arrays
-from turns import measured_in_turns
+from turns import asked_turns, measured_in_turns
 
 BATCH, STEPS, RATES, SEEDS = 32, 10_000, (3e-4, 1e-3, 3e-3), 8
 MODEL = EncoderConfig(heads=2, dimension=32, hidden=64)
@@ -150,13 +149,7 @@ def _resident() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)"
-    )
-    turns = parser.parse_args().turns
+    turns = asked_turns(__doc__)
     Lab()  # gives every core its own device
     corpus_memory()
     plain = torch_loop()

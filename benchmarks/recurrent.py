@@ -11,7 +11,6 @@ after compilation. (That both compute the same is tested: tests/models/test_recu
     python benchmarks/recurrent.py [--turns 5]
 """
 
-import argparse
 import time
 from functools import partial
 
@@ -25,7 +24,7 @@ from saccade.core.optimiser import Adam
 from saccade.core.start import members_of
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.tasks.copying import Copying
-from turns import measured_in_turns
+from turns import asked_turns, measured_in_turns
 
 QUICK = {"hidden": 32, "batch_size": 32, "length": 8}
 PAPER = {"hidden": 256, "batch_size": 128, "length": 40}
@@ -99,13 +98,7 @@ def torch_loop(hidden: int, batch_size: int, length: int):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)"
-    )
-    turns = parser.parse_args().turns
+    turns = asked_turns(__doc__)
     Lab()  # gives every core its own device
     if jax.default_backend() != "cpu":
         run = Ours(20, **PAPER)

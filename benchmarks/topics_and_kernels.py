@@ -11,7 +11,6 @@ timed on a sample of them.
     python benchmarks/topics_and_kernels.py [--turns 5]
 """
 
-import argparse
 from typing import Any
 
 import jax
@@ -30,7 +29,7 @@ from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, guess_entropy
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.tasks.topic_documents import TopicDocuments
-from turns import measured_in_turns
+from turns import asked_turns, measured_in_turns
 
 TOLERANCE = 1e-4
 """Largest difference of any parameter after the compared steps."""
@@ -230,13 +229,7 @@ def phase_diagram(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)"
-    )
-    turns = parser.parse_args().turns
+    turns = asked_turns(__doc__)
     Lab()  # gives every core its own device
     print(
         f"{len(jax.local_devices())} devices ({jax.local_devices()[0].device_kind}), PyTorch on"

@@ -1,8 +1,20 @@
 """Timing two ways in turns: on a shared machine only their ratio is meaningful."""
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable
+
+
+def asked_turns(description: str | None) -> int:
+    """How often each side is measured, from the command line of a benchmark."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)"
+    )
+    return parser.parse_args().turns
 
 
 def measured_in_turns(

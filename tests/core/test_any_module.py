@@ -196,3 +196,18 @@ def test_counts_are_whole(lab: Lab):
         WordList(), WordTableConfig(), GradientDescent(), 1, sweep={"optimiser.rate": (1, 2)}
     )
     assert whole.trajectory["rate"].dtype == float
+
+
+def test_one_boolean_may_stand_for_a_part_beside_frozen_ones(lab: Lab):
+    class Halves(NetWithLoss):
+        def trainable(self) -> Any:
+            return eqx.tree_at(
+                lambda tree: (tree.embedding, tree.linear), self, (True, True), is_leaf=None
+            )
+
+    start, end = (
+        lab.train(TASK, Halves, GradientDescent(0.5), steps, frozen=("linear",), seeds=1).models
+        for steps in (0, 5)
+    )
+    np.testing.assert_array_equal(end.linear.weight, start.linear.weight)
+    assert np.any(end.embedding.weight != start.embedding.weight)

@@ -19,6 +19,7 @@ from word_table import (
     Sentences,
     SplitLoss,
     Table,
+    TaughtConfig,
     WordTable,
     WordTableConfig,
     masked_visits,
@@ -244,3 +245,8 @@ def test_sst_by_length_is_mostly_words():
     buckets = buckets_of(lengths, 64)
     assert buckets.padding(lengths) < 0.15
     assert sum(map(len, buckets.members)) == len(lengths) == 8544
+
+
+def test_a_model_that_sets_its_own_targets_needs_generated_examples(lab: Lab):
+    with pytest.raises(ConfigError, match="model TaughtConfig: sets targets of its own for every"):
+        train(lab, model=TaughtConfig(), loss=None)

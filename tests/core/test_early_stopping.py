@@ -160,3 +160,21 @@ def test_quantities_that_cannot_be_watched_are_refused(lab: Lab):
         EarlyStopping(patience=0)
     with pytest.raises(ConfigError, match="stopping: got 100, allowed: EarlyStopping"):
         train(lab, 100)
+
+
+def test_a_training_that_ends_where_it_began_has_one_end(lab: Lab):
+    """All members diverge in the first step."""
+    huge = WordTableConfig(1e30)
+    stopping = EarlyStopping("loss", patience=4)
+    training = lab.train(
+        WordList(),
+        huge,
+        GradientDescent(1.0),
+        8,
+        Recording(at=Every(4)),
+        loss=squares,
+        seeds=2,
+        stopping=stopping,
+    )
+    np.testing.assert_array_equal(training.trajectory["diverged_at"], 0)
+    assert training.snapshot["step"].values.tolist() == [0]

@@ -98,3 +98,14 @@ def test_checkpoints_that_make_no_sense_are_named(lab: Lab, trained, change, pro
         models = [*models[:2], WordTable(jnp.zeros((3, 2)))]
     with pytest.raises(ConfigError, match=problem):
         lab.measure(TASK, {5: models}, (Table(),), steps=change.get("steps", STEPS))
+
+
+def test_examples_are_evaluated_in_chunks(lab: Lab):
+    seen = []
+
+    def spying(model: WordTable, batch: Any) -> Any:
+        seen.append(batch.size)
+        return model.loss(batch)
+
+    lab.measure(Sentences(), [WordTable(jnp.ones((12, 2)))], (), loss=spying, chunk=5)
+    assert set(seen) == {5, 2}, "twelve sentences, five at a time"

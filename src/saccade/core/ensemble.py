@@ -284,13 +284,13 @@ class Ensemble:
             return
         names = {"learned": "model", "still": "model", "optimiser_state": "optimiser"}
         names |= {"order": "batches", "stopping": "stopping", "elapsed": "optimiser"}
+
+        def kind(tree: PyTree) -> Any:
+            leaves, structure = jax.tree.flatten(tree)
+            return structure, [(leaf.shape[1:], leaf.dtype) for leaf in leaves]
+
         for field, part in names.items():
-            got, wanted = (
-                [(jax.tree.structure(tree), [(leaf.shape[1:], leaf.dtype) for leaf in leaves])]
-                for tree in (getattr(after, field), getattr(self.shapes, field))
-                for leaves in (jax.tree.leaves(tree),)
-            )
-            if got != wanted:
+            if kind(getattr(after, field)) != kind(getattr(self.shapes, field)):
                 raise ConfigError(
                     f"after: got a training whose {part} has another state, allowed: the same "
                     "model, optimiser, batches, stopping and precision; with `start` only the "

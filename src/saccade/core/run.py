@@ -57,11 +57,8 @@ class Run:
         return not self.lab.fresh and self._is_result(*self._saved())
 
     def is_begun(self) -> bool:
-        """Whether a result or a state is in the cache and would be used."""
-        header, arrays = self._saved()
-        if header.get("finished"):
-            return not self.lab.fresh and self._is_result(header, arrays)
-        return bool(header)
+        """Whether a result or a state is in the cache: this many members have fitted before."""
+        return self.digest is not None and self.file.exists()
 
     def _is_result(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> bool:
         """Whether what was saved is finished, with the last state if that is asked for."""
