@@ -154,6 +154,7 @@ def test_help_is_quick_because_it_imports_little():
         ),
         (["run", "sen", "--preset", "wrong"], "preset: got 'wrong', allowed: quick, paper, code"),
         (["run", "sen", "--preset"], "--preset: got nothing"),
+        (["run", "sen", "--members-at-once", "0"], "members_at_once: got 0, allowed: a whole"),
         (
             ["run", "sen", "--sweep", "wrong=1,2"],
             "sweep wrong: no such number, allowed:",

@@ -79,7 +79,8 @@ def run_command(options: RunOptions, study: Study[Any], config: Any) -> int:
 
 def _lab(options: RunOptions, study: Study[Any], progress: Show | None, **how: Any) -> Lab:
     precision = options.precision or study.precision
-    return Lab(options.output / "cache", precision, progress, fresh=options.fresh, **how)
+    how |= {"fresh": options.fresh, "members_at_once": options.members_at_once}
+    return Lab(options.output / "cache", precision, progress, **how)
 
 
 def _dry_run(options: RunOptions, study: Study[Any], config: Any) -> int:

@@ -52,6 +52,8 @@ class RunOptions(_TrainingOptions):
     """NAME=V1,V2,...: train the grid of these values of a setting of type NUMBER; repeatable."""
     dry_run: bool = False
     """Train nothing; show members, steps, memory and estimated time of every training."""
+    members_at_once: int | None = None
+    """Most members trained at once; by default all that fit the device's memory."""
 
 
 @dataclasses.dataclass(frozen=True)
