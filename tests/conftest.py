@@ -3,9 +3,11 @@ tests share.
 """
 
 import gc
+import itertools
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import pytest
@@ -18,14 +20,16 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # saccade.
 install_import_hook("saccade", f"{core.shape_checks.__name__}.checked")
 
-from saccade.core import ensemble  # noqa: E402
+from saccade.core import ensemble, program  # noqa: E402
 from saccade.core.lab import Lab  # noqa: E402
-from saccade.core.program import compiler_options  # noqa: E402
 
 # Two devices wherever the tests run, so that members are always split over devices; JAX starts now
-# and keeps them.
+# and keeps them, and two flags that make compiling shorter, for this process alone.
 jax.config.update("jax_num_cpu_devices", 2)
-jax.devices()
+with pytest.MonkeyPatch.context() as patch:
+    flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    patch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} {flags}")
+    jax.devices()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,20 +65,51 @@ def compiled_programs(tmp_path_factory: pytest.TempPathFactory) -> None:
         os.environ[name.upper()] = str(value)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def kept_traces() -> None:
+    """JAX's traces of inner functions are kept from one training to the next, which spares a third
+    of the time.
+    """
+    program._number = itertools.repeat(0)
+
+
+@pytest.fixture
+def traced_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every training is traced anew, as in use: for tests that change what a program reads."""
+    monkeypatch.setattr(program, "_number", itertools.count(1))
+
+
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """A lab in a folder of its own; trainings are shared by the whole session."""
     return Lab(tmp_path_factory.mktemp("lab"), progress=None)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session", autouse=True)
 def in_a_hurry() -> Iterator[None]:
-    """Compiled without optimisation: for trainings that take as long as their compilation."""
+    """Compiled without optimisation: most programs of the tests take longer to compile than to
+    run.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ensemble, "compiler_options", lambda once: compiler_options(once=True))
+        patch.setattr(ensemble, "compiler_options", lambda once: program.compiler_options(True))
         jax.config.update("jax_disable_most_optimizations", True)
         yield
         jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="module")
+def compiled_as_in_use(in_a_hurry: None) -> Iterator[None]:
+    """Trainings are compiled as users have them: for equality of bits, and for long ones."""
+
+    def options(once: bool) -> dict[str, Any]:
+        fused = {} if once else {"xla_cpu_use_fusion_emitters": True}
+        return program.compiler_options(once) | fused
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ensemble, "compiler_options", options)
+        jax.config.update("jax_disable_most_optimizations", False)
+        yield
+        jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,6 @@ from saccade.options import RunOptions, parsed
 from saccade.registry import find_study, study_names
 from saccade.studies import sen_convolution
 
-pytestmark = pytest.mark.usefixtures("in_a_hurry")
 TINY = [
     *("--seeds=2", "--dictionary-size=12", "--sentence_size=4", "--train_size=16", "--test-size=6"),
     *("--dimension=3", "--key-dimension=2", "--steps=4"),
@@ -45,7 +44,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tiny_run(output: Path, in_a_hurry: None) -> dict:
+def tiny_run(output: Path) -> dict:
     """What `saccade run --json` printed, for a run into `output`."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):

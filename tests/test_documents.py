@@ -16,7 +16,6 @@ from saccade.core.lab import Lab
 from saccade.names import public_names
 from saccade.registry import find_study, study_names
 
-pytestmark = pytest.mark.usefixtures("in_a_hurry")
 ROOT = Path(__file__).parent.parent
 GUIDE = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
 """README is named, so that its absence is a failure."""

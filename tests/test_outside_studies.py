@@ -17,8 +17,6 @@ from saccade.cli import main
 from saccade.core.record import Record
 from saccade.registry import study_names
 
-pytestmark = pytest.mark.usefixtures("in_a_hurry")
-
 
 def called(*arguments: str) -> int:
     """The exit code of a command; help leaves by SystemExit."""
@@ -90,7 +88,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def own_record(own: Path, tmp_path_factory: pytest.TempPathFactory, in_a_hurry: None) -> Path:
+def own_record(own: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("runs")
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         assert main(["run", str(own), "--output", str(output)]) == 0

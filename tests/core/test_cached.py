@@ -20,6 +20,8 @@ from saccade.core.lab import Lab
 from saccade.core.progress import FROM_CACHE
 
 SCALE = 2.0
+pytestmark = pytest.mark.usefixtures("traced_anew")
+
 NUMBERS = np.arange(3, dtype=np.float32)
 
 

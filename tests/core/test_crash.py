@@ -18,6 +18,8 @@ from saccade.core.lab import Lab
 from saccade.core.progress import Progress
 from saccade.core.storage import read_state
 
+pytestmark = pytest.mark.usefixtures("compiled_as_in_use")
+
 KILLS = 3
 
 

@@ -5,7 +5,6 @@ closed forms.
 import dataclasses
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -34,14 +33,6 @@ from saccade.core.progress import Progress
 from saccade.core.schedule import Every, Recording
 
 CURVED = GradientDescent(0.8, curvature=example_curvature)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def in_a_hurry() -> Iterator[None]:
-    """Compiled without optimisation: these trainings take as long as their compilation."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def train(lab: Lab, steps: int = 20, **changes) -> Training:

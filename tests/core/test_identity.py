@@ -28,6 +28,8 @@ from saccade.core.progress import FROM_CACHE, Progress
 from saccade.core.run import NOT_KEPT
 from saccade.core.schedule import Every, Recording
 
+pytestmark = pytest.mark.usefixtures("traced_anew")
+
 SCALE = 2.0
 """What most cases change."""
 

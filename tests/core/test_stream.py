@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -31,14 +30,6 @@ from saccade.core.schedule import AtSteps, Every, Recording
 TASK = DrawnNumbers()
 EMPTY = WordTableConfig(0.0)
 SIZE, STEPS = 8, 12
-
-
-@pytest.fixture(scope="module", autouse=True)
-def in_a_hurry() -> Iterator[None]:
-    """Compiled without optimisation: these trainings take as long as their compilation."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def train(lab: Lab, **changes) -> Training:

@@ -25,18 +25,12 @@ TASK = TopicSentences(
 )
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs once."""
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 def sentences() -> Batch:
-    return in_a_hurry(lambda key: TASK.sample(key, TASK.train_size))(jax.random.key(1))
+    return jax.jit(lambda key: TASK.sample(key, TASK.train_size))(jax.random.key(1))
 
 
 def built(config: AttentionClassifierConfig) -> Any:
-    return in_a_hurry(lambda key: config.build(TASK, key))(jax.random.key(2))
+    return jax.jit(lambda key: config.build(TASK, key))(jax.random.key(2))
 
 
 def with_index(config: AttentionClassifierConfig, batch: Batch) -> Batch:
@@ -92,7 +86,7 @@ def test_gradients_are_those_of_the_paper_and_of_finite_differences(head):
     with jax.enable_x64(True):
         model, plain = scattered(head), sentences()
         indexed = with_index(AttentionClassifierConfig(), plain)
-        both = in_a_hurry(
+        both = jax.jit(
             lambda model, batch: (
                 jax.grad(AttentionClassifier.loss)(model, batch),
                 model(batch).logits,
@@ -181,7 +175,7 @@ def descended(model: Any, batch: Batch, rate: float, steps: int) -> Any:
         )
 
     return eqx.combine(
-        in_a_hurry(lambda start: jax.lax.fori_loop(0, steps, step, start))(learned), still
+        jax.jit(lambda start: jax.lax.fori_loop(0, steps, step, start))(learned), still
     )
 
 
@@ -229,11 +223,11 @@ def test_a_unit_query_has_norm_one_and_a_drawn_one_its_own():
 
 
 def test_the_gaussian_head_has_a_unit_diagonal_and_the_orthonormal_one_orthonormal_columns():
-    gaussian = np.asarray(in_a_hurry(lambda key: gaussian_head(5, 3, key).first)(jax.random.key(0)))
+    gaussian = np.asarray(jax.jit(lambda key: gaussian_head(5, 3, key).first)(jax.random.key(0)))
     assert np.all(np.diag(gaussian) == 1)
     assert not np.any(gaussian[~np.eye(5, 3, dtype=bool)] == 1)
     orthonormal = np.asarray(
-        in_a_hurry(lambda key: orthonormal_head(5, 3, key).first)(jax.random.key(0))
+        jax.jit(lambda key: orthonormal_head(5, 3, key).first)(jax.random.key(0))
     )
     np.testing.assert_allclose(orthonormal.T @ orthonormal, np.eye(3), atol=1e-6)  # float32
 

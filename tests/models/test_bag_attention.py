@@ -28,12 +28,6 @@ def plain_attention(scores, values, words, mask):
     return jnp.einsum("xp,cxp->xc", weight, values[:, words])
 
 
-def in_a_hurry(function):
-    """Compiled without optimisation: every example has shapes of its own, and runs once."""
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 def only_member(tree):
     return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), tree)
 
@@ -68,7 +62,7 @@ def test_value_and_gradients_equal_plain_softmax_attention(
         )
         pull = jnp.asarray(generator.normal(size=(sentences, 3)))
 
-        @in_a_hurry
+        @jax.jit
         def both(scores, values):
             context, backward = jax.vjp(lambda s, v: bag_attention(s, v, bags), scores, values)
             expected, plain_backward = jax.vjp(
@@ -90,7 +84,7 @@ def test_a_gradient_of_one_word_sentences_goes_to_the_values_alone():
     bags = only_member(index_bags(words[None], None, 4))
     scores, values = jnp.asarray([0.3, 5.0, -2.0, 0.0]), jnp.asarray([[1.0, 2.0, 3.0, 4.0]])
 
-    @in_a_hurry
+    @jax.jit
     def value_and_gradients(scores, values):
         context, backward = jax.vjp(lambda s, v: bag_attention(s, v, bags), scores, values)
         return context, *backward(jnp.ones((3, 1)))
@@ -115,14 +109,14 @@ def test_scores_far_apart_stay_exact(spread):
     values, pull = generator.normal(size=(2, 20)), generator.normal(size=(16, 2))
     mask = np.ones(words.shape, bool)
     with jax.enable_x64(True):
-        exact = in_a_hurry(
+        exact = jax.jit(
             lambda *at: jax.vjp(lambda s, v: plain_attention(s, v, words, mask), *at)[1](pull)
         )(scores, values)
     bags = only_member(index_bags(words[None], None, 20))
     single = [jnp.asarray(array, jnp.float32) for array in (scores, values, pull)]
-    ours = in_a_hurry(
-        lambda *at: jax.vjp(lambda s, v: bag_attention(s, v, bags), *at)[1](single[2])
-    )(*single[:2])
+    ours = jax.jit(lambda *at: jax.vjp(lambda s, v: bag_attention(s, v, bags), *at)[1](single[2]))(
+        *single[:2]
+    )
     for one, plain in zip(ours, exact, strict=True):
         # Scores of 80 carry an error of 4e-6 in float32, which is then the relative error of a
         # weight; values are of size 1.
@@ -153,7 +147,7 @@ def test_sparse_sums_equal_add_at(sources, targets, per_target, seed):
     )
     np.add.at(into_sentences, sentence, of_words[words[sentence, position]])
     np.add.at(into_words, words[sentence, position], of_sentences[sentence])
-    sums = in_a_hurry(lambda words, sentences: (bags.by_sentence(words), bags.by_word(sentences)))(
+    sums = jax.jit(lambda words, sentences: (bags.by_sentence(words), bags.by_word(sentences)))(
         of_words, of_sentences
     )
     assert np.array_equal(sums[0], into_sentences)
@@ -172,9 +166,7 @@ def test_members_of_different_sizes_share_one_plan():
         expected = np.zeros((25, 1), np.float32)
         np.add.at(expected, words[member].ravel(), np.repeat(rows, 4, axis=0))
         one = jax.tree.map(lambda leaf, member=member: jnp.asarray(leaf[member]), bags)
-        assert np.array_equal(
-            in_a_hurry(lambda plan: plan.by_word(jnp.asarray(rows)))(one), expected
-        )
+        assert np.array_equal(jax.jit(lambda plan: plan.by_word(jnp.asarray(rows)))(one), expected)
 
 
 def test_padded_places_get_no_attention_and_the_rest_sums_to_one():
@@ -197,7 +189,7 @@ def test_padding_that_is_not_masked_changes_the_result():
         jnp.asarray(generator.normal(size=8), jnp.float32),
         jnp.asarray(generator.normal(size=(2, 8)), jnp.float32),
     )
-    attended = in_a_hurry(lambda batch: attend(scores, values, batch.words, batch))
+    attended = jax.jit(lambda batch: attend(scores, values, batch.words, batch))
     masked, attention = attended(Batch(words, labels, mask))
     alone, alone_attention = attended(Batch(words[:, :3], labels))
     unmasked, unmasked_attention = attended(Batch(words, labels))
@@ -221,7 +213,7 @@ def test_indexed_and_plain_batches_agree(padded):
         jnp.asarray(generator.normal(size=(4, 9)), jnp.float32),
     )
 
-    @in_a_hurry
+    @jax.jit
     def computed(batch):
         return *attend(scores, values, batch.words, batch), sum_over_sentences(
             values.T, batch.words, batch

@@ -1,7 +1,6 @@
 """The tables of word pairs against an explicit convolution over the sentence."""
 
 import itertools
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,19 +20,13 @@ TASK = MarkovPairs(dictionary_size=9, sentence_size=5, train_size=7, test_size=3
 CONFIG = ConvolutionalClassifierConfig(dimension=3, key_dimension=4, embedding_std=1.0)
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs once."""
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
-called = in_a_hurry(lambda model, batch: model(batch))
+called = jax.jit(lambda model, batch: model(batch))
 
 
 @pytest.fixture(scope="module")
 def model() -> ConvolutionalClassifier:
     """A model away from its start: keys of size 1."""
-    built = in_a_hurry(lambda key: CONFIG.build(TASK, key))(jax.random.key(0))
+    built = jax.jit(lambda key: CONFIG.build(TASK, key))(jax.random.key(0))
     keys = np.random.default_rng(1).normal(size=built.keys.shape)
     return eqx.tree_at(lambda one: one.keys, built, jnp.asarray(keys, jnp.float32))
 
@@ -51,7 +44,7 @@ def convolved(convolution, table: np.ndarray, words: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("with_index", [False, True])
 def test_the_model_is_attention_over_an_explicit_convolution(model, with_index):
-    batch = in_a_hurry(lambda key: TASK.sample(key, 7))(jax.random.key(2))
+    batch = jax.jit(lambda key: TASK.sample(key, 7))(jax.random.key(2))
     if with_index:
         members = CONFIG.prepare(TASK, jax.tree.map(lambda leaf: leaf[None], batch))
         batch = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), members)
@@ -74,10 +67,8 @@ def test_the_model_is_attention_over_an_explicit_convolution(model, with_index):
 
 def test_some_pairs_are_rows_of_the_table_of_all(model):
     items = np.asarray([0, 80, 13, 13, 7])
-    some = in_a_hurry(lambda model: (model.scores_of(items), model.embeddings_of(items)))(model)
-    whole = in_a_hurry(lambda model: (model.scores[items], model.rescaled_embeddings[:, items]))(
-        model
-    )
+    some = jax.jit(lambda model: (model.scores_of(items), model.embeddings_of(items)))(model)
+    whole = jax.jit(lambda model: (model.scores[items], model.rescaled_embeddings[:, items]))(model)
     for one, other in zip(some, whole, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)  # float32
 
@@ -105,7 +96,7 @@ def test_the_query_has_norm_one_and_does_not_learn(model):
 
 def test_all_pairs_start_with_one_score():
     """Keys start at 0, so that only the bias of the convolution is left: centring removes it."""
-    scores = np.asarray(in_a_hurry(lambda key: CONFIG.build(TASK, key).scores)(jax.random.key(0)))
+    scores = np.asarray(jax.jit(lambda key: CONFIG.build(TASK, key).scores)(jax.random.key(0)))
     assert scores.shape == (81,)
     assert np.ptp(scores) == 0
 

@@ -28,29 +28,8 @@ STEPS = np.asarray([1e-5, -1e-5])
 MASK = np.arange(LONGEST) < np.asarray([7, 4, 1, 6])[:, None]
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs once.
-    What is no array stays what it is.
-    """
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-
-    def run(*given: Any) -> Any:
-        moving, still = eqx.partition(given, eqx.is_array)
-        rest = []
-
-        def arrays(moving: Any) -> Any:
-            found, other = eqx.partition(function(*eqx.combine(moving, still)), eqx.is_array)
-            rest.append(other)
-            return found
-
-        compiled = jax.jit(arrays, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-        return eqx.combine(compiled(moving), rest[0])
-
-    return run
-
-
-logits_of = in_a_hurry(lambda model, batch, key=None: model(batch, key).logits)
-loss_of = in_a_hurry(Encoder.loss)
+logits_of = eqx.filter_jit(lambda model, batch, key=None: model(batch, key).logits)
+loss_of = eqx.filter_jit(Encoder.loss)
 
 
 def built(config: EncoderConfig = CONFIG, task: Any = TASK) -> Encoder:
@@ -169,7 +148,7 @@ def test_states_are_those_of_pytorch():
     with torch.no_grad():
         expected = theirs(torch.tensor(inputs), src_key_padding_mask=torch.tensor(~MASK)).numpy()
     np.testing.assert_allclose(
-        np.asarray(in_a_hurry(Encoder.states)(model, batch))[MASK],
+        np.asarray(eqx.filter_jit(Encoder.states)(model, batch))[MASK],
         expected[MASK],
         rtol=1e-5,
         atol=1e-5,
@@ -187,7 +166,7 @@ def test_padding_changes_nothing(kernel, pooling):
     longer = jnp.pad(short.words, ((0, 0), (0, 3)), constant_values=WORDS - 1)
     there = jnp.broadcast_to(jnp.arange(LONGEST) < 4, longer.shape)
     padded = Batch(longer, short.labels, there)
-    both = in_a_hurry(lambda model, batch: (model(batch).logits, model.loss(batch)))
+    both = eqx.filter_jit(lambda model, batch: (model(batch).logits, model.loss(batch)))
     for ours, expected in zip(both(model, padded), both(model, short), strict=True):
         np.testing.assert_allclose(ours, expected, atol=1e-5)
 
@@ -195,7 +174,7 @@ def test_padding_changes_nothing(kernel, pooling):
 def test_a_sentence_without_a_word_has_finite_logits_and_gradients():
     model, batch = built(), sentences(np.zeros_like(MASK))
     np.testing.assert_allclose(logits_of(model, batch), np.tile(model.head.bias, (4, 1)))
-    gradient = jax.tree.leaves(in_a_hurry(eqx.filter_grad(Encoder.loss))(model, batch))
+    gradient = jax.tree.leaves(eqx.filter_jit(eqx.filter_grad(Encoder.loss))(model, batch))
     assert all(np.all(np.isfinite(leaf)) for leaf in gradient)
 
 
@@ -213,7 +192,7 @@ def test_dropout_needs_a_key():
     keys = jax.random.split(jax.random.key(1))
     without = dataclasses.replace(model, dropout=0.0)
     quiet = logits_of(model, batch)
-    one, other, again = in_a_hurry(
+    one, other, again = eqx.filter_jit(
         lambda model, keys: jax.lax.map(lambda key: model(batch, key).logits, keys)
     )(model, keys[np.asarray([0, 1, 0])])
     np.testing.assert_array_equal(one, again)
@@ -249,7 +228,7 @@ def test_dropout_acts_at_three_places():
         for name, where in blocks.items():
             if name != acting:
                 changed = eqx.tree_at(where, changed, replace_fn=zero)
-        run = in_a_hurry(Encoder.states)
+        run = eqx.filter_jit(Encoder.states)
         states = [run(changed, batch, key) for key in (None, jax.random.key(2))]
         assert not np.allclose(*states), acting
 
@@ -266,7 +245,7 @@ def test_the_rate_of_dropout_is_swept():
     def logits(rate: Any) -> Any:
         return dataclasses.replace(model, dropout=rate)(batch, key).logits
 
-    found = in_a_hurry(jax.vmap(logits))(jnp.asarray(config.dropout.values))
+    found = eqx.filter_jit(jax.vmap(logits))(jnp.asarray(config.dropout.values))
     quiet = logits_of(model, batch)
     np.testing.assert_allclose(found[0], quiet, rtol=1e-6, atol=1e-6)
     assert not np.allclose(found[1], quiet)
@@ -290,7 +269,7 @@ def test_gradients_are_finite_and_those_of_differences(kernel, seed):
             return jax.grad(loss)(moving), jax.lax.map(lambda step: loss(at(step)), STEPS)
 
         key = None if seed is None else jax.random.key(seed)
-        slope, ends = in_a_hurry(slopes)(moving, key)
+        slope, ends = eqx.filter_jit(slopes)(moving, key)
         pairs = zip(jax.tree.leaves(slope), jax.tree.leaves(way), strict=True)
         along = sum(np.sum(np.asarray(one) * other) for one, other in pairs)
         assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(along, rel=1e-6)
@@ -311,9 +290,9 @@ def test_attention_layers_are_those_of_the_forward_pass(kernel, monkeypatch):
         return seen[-1]
 
     monkeypatch.setattr(kind, "weights", watched)
-    used = in_a_hurry(lambda model: (model(batch), list(seen)))(model)[1]
+    used = eqx.filter_jit(lambda model: (model(batch), list(seen)))(model)[1]
     monkeypatch.undo()
-    layers = in_a_hurry(Encoder.attention_layers)(model, batch)
+    layers = eqx.filter_jit(Encoder.attention_layers)(model, batch)
     assert len(used) == len(layers) == CONFIG.layers
     for layer, expected in zip(layers, used, strict=True):
         scores = layer.kernel.scores(layer.queries, layer.keys)
@@ -332,7 +311,7 @@ def test_attention_layers_are_those_of_the_forward_pass(kernel, monkeypatch):
 
 def documents(size: int = 9, selected: float = 0.4) -> tuple[TopicDocuments, Documents]:
     task = TopicDocuments(3, 2, 2, shortest=3, longest=7, masking=Masking(selected))
-    return task, in_a_hurry(lambda key: task.sample(key, size))(jax.random.key(0))
+    return task, eqx.filter_jit(lambda key: task.sample(key, size))(jax.random.key(0))
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -340,7 +319,7 @@ def test_the_masked_head_predicts_selected_words(tied):
     task, batch = documents()
     config = dataclasses.replace(CONFIG, head="masked", tied=tied, longest=None)
     model = built(config, task)
-    found, loss, states = in_a_hurry(
+    found, loss, states = eqx.filter_jit(
         lambda model, batch: (model(batch).logits, model.loss(batch), model.states(batch))
     )(model, batch)
     logits, embedding = np.asarray(found, float), model.embedding
@@ -393,7 +372,7 @@ def test_the_scale_of_the_start():
         layers=1, dimension=64, hidden=256, weight_scale=2.0, embedding_std=0.5, longest=200
     )
     task: Any = SimpleNamespace(vocabulary_size=500, labels=2)
-    model = in_a_hurry(lambda key: config.build(task, key))(jax.random.key(0))
+    model = eqx.filter_jit(lambda key: config.build(task, key))(jax.random.key(0))
     layer = model.layers[0]
     for weights, inputs in (
         (layer.attention.query.weights, 64),

@@ -44,14 +44,6 @@ EXACT = {"rtol": 0, "atol": 1e-12}
 """float64, sums of a few dozen terms of size 1."""
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs a few
-    times.
-    """
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 @functools.cache
 def documents(task: TopicDocuments, size: int = 5) -> Documents:
     """Made by NumPy, laid out as the task's: random numbers of JAX compile slowly. Under
@@ -97,7 +89,7 @@ def scattered(config: OneLayerTransformerConfig, task: Any) -> OneLayerTransform
 
     model = jax.tree.map(filled, start)
     if model.relation is not None:  # drawn from the ids alone
-        real = in_a_hurry(lambda key: config.build(task, key).relation)(jax.random.key(0))
+        real = jax.jit(lambda key: config.build(task, key).relation)(jax.random.key(0))
         model = eqx.tree_at(lambda one: one.relation, model, real)
     return model
 
@@ -118,7 +110,7 @@ def test_outputs_are_those_of_the_formula(embedding, kernel):
         )
         model = scattered(config, PLAIN)
         ids = jnp.asarray(words, jnp.int32)
-        output = in_a_hurry(lambda model, batch: model(batch))(
+        output = jax.jit(lambda model, batch: model(batch))(
             model, Documents(ids, ids, jnp.zeros(ids.shape, bool))
         )
         value, key, query, bias = (
@@ -147,7 +139,7 @@ def test_layer_biases_add_where_pytorch_adds_them():
             OneLayerTransformerConfig(embedding="trained", dimension=3, layer_biases=True), PLAIN
         )
         batch = documents(PLAIN)
-        output = in_a_hurry(lambda model, batch: model(batch))(model, batch)
+        output = jax.jit(lambda model, batch: model(batch))(model, batch)
         embed, V, K, Q, b_V, b_K, b_Q = (
             np.asarray(part)
             for part in (
@@ -242,7 +234,7 @@ def test_the_short_way_gives_the_losses_and_gradients_of_the_plain_one(name):
         model = scattered(OneLayerTransformerConfig(**chosen), task)
         moving, still = eqx.partition(model, eqx.is_inexact_array)
 
-        @in_a_hurry
+        @jax.jit
         def both_ways(moving: Any, batch: Documents) -> list[Any]:
             ways = (plain_losses, short_losses)
             return [
@@ -271,7 +263,7 @@ def test_without_a_selected_word_the_loss_is_zero():
         batch = documents(PLAIN)
         batch = Documents(batch.labels, batch.labels, jnp.zeros_like(batch.selected))
         model = scattered(OneLayerTransformerConfig(attention="uniform"), PLAIN)
-        assert float(in_a_hurry(OneLayerTransformer.loss)(model, batch)) == 0
+        assert float(jax.jit(OneLayerTransformer.loss)(model, batch)) == 0
 
 
 @settings(max_examples=4, deadline=None, derandomize=True)
@@ -284,7 +276,7 @@ def test_without_a_selected_word_the_loss_is_zero():
 )
 def test_chosen_places_are_those_that_numpy_finds(size, positions, rows, share, seed):
     chosen = np.random.default_rng(seed).uniform(size=(size, positions)) < share
-    place, there = in_a_hurry(functools.partial(chosen_places, rows=rows))(jnp.asarray(chosen))
+    place, there = jax.jit(functools.partial(chosen_places, rows=rows))(jnp.asarray(chosen))
     expected = np.flatnonzero(chosen)[:rows]
     assert np.asarray(there).sum() == len(expected)
     assert np.array_equal(np.asarray(place)[np.asarray(there)], expected)
@@ -324,9 +316,7 @@ def test_attention_sums_to_one_and_padding_gets_none(selected_hidden):
     with jax.enable_x64(True):
         batch = documents(MARKED)
         model = scattered(OneLayerTransformerConfig(selected_hidden=selected_hidden), MARKED)
-        attention = np.asarray(
-            in_a_hurry(lambda model, batch: model(batch).attention)(model, batch)
-        )
+        attention = np.asarray(jax.jit(lambda model, batch: model(batch).attention)(model, batch))
     np.testing.assert_allclose(attention.sum(axis=2), 1, **EXACT)
     mask, selected = np.asarray(batch.mask), np.asarray(batch.selected)
     seen = mask & ~selected if selected_hidden else mask
@@ -343,7 +333,7 @@ def test_without_keys_and_queries_only_the_values_have_a_gradient():
         model = eqx.tree_at(lambda one: (one.keys, one.queries), model, (nothing, nothing))
         moving, still = eqx.partition(model, eqx.is_inexact_array)
         batch = documents(PLAIN)
-        both = in_a_hurry(jax.jacrev(lambda part: short_losses(eqx.combine(part, still), batch)))(
+        both = jax.jit(jax.jacrev(lambda part: short_losses(eqx.combine(part, still), batch)))(
             moving
         )
     for slopes in both:  # of the squared error, and of the cross-entropy
@@ -374,7 +364,7 @@ def test_the_expected_error_is_that_of_every_document(settings):
     assert dataclasses.astuple(LONG.shares) == pytest.approx((0.65, 0.1, 0.25))
     with jax.enable_x64(True):
         model = scattered(OneLayerTransformerConfig(attention="uniform", **settings), LONG)
-        ours = float(in_a_hurry(OneLayerTransformer.loss)(model, LONG.sample(jax.random.key(0), 5)))
+        ours = float(jax.jit(OneLayerTransformer.loss)(model, LONG.sample(jax.random.key(0), 5)))
     embed = np.eye(9) if model.embeddings is None else np.asarray(model.embeddings)
     inner = np.asarray(model.values) @ embed @ np.stack(shown, axis=1)
     if model.value_bias is not None:
@@ -401,7 +391,7 @@ def test_the_curvature_is_the_largest_eigenvalue_of_the_hessian_in_the_values():
             moved = eqx.tree_at(lambda one: one.values, model, values.reshape(9, 9))
             return moved.loss(moments) + moved.penalty()
 
-        hessian = np.asarray(in_a_hurry(jax.hessian(loss))(jnp.zeros(81)))
+        hessian = np.asarray(jax.jit(jax.hessian(loss))(jnp.zeros(81)))
         ours = float(uniform_curvature(model, moments))
     assert ours == pytest.approx(np.linalg.eigvalsh(hessian)[-1], rel=1e-12)
 
@@ -502,7 +492,7 @@ def test_only_what_should_learn_is_trainable(settings, expected):
 def test_starts():
     task = TopicDocuments(10, 5, 2)
 
-    @functools.partial(in_a_hurry)
+    @jax.jit
     def built(key: jax.Array) -> list[Any]:
         configs = [
             OneLayerTransformerConfig(start=start, start_std=0.01, layer_biases=True)

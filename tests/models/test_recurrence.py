@@ -34,14 +34,6 @@ each_direction = pytest.mark.parametrize("backwards", [False, True], ids=["forwa
 each_mask = pytest.mark.parametrize("masked", [False, True], ids=["full", "padded"])
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs a few
-    times.
-    """
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 def numbers(cell: str, seed: int = 0) -> dict[str, Any]:
     """Everything a layer depends on but its weights, all of size 1. Under jax.enable_x64."""
     random = np.random.default_rng(seed)
@@ -101,7 +93,7 @@ def slopes(
     return jax.grad(total, has_aux=True)((layer, numbers))
 
 
-OURS, LOOPED = (in_a_hurry(functools.partial(slopes, way)) for way in (ours, looped))
+OURS, LOOPED = (jax.jit(functools.partial(slopes, way)) for way in (ours, looped))
 
 
 def our_slopes(layer: Recurrence, numbers: dict[str, Any], words: Any, masked: bool) -> Any:
@@ -242,7 +234,7 @@ def test_members_of_an_ensemble_do_not_touch_one_another():
         ]
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
         mask, pull = jnp.asarray(MASK), tuple(map(jnp.asarray, pulls(cell)))
-        together = in_a_hurry(
+        together = jax.jit(
             jax.vmap(lambda layer, given, words: slopes(ours, layer, given, words, mask, pull))
         )(*stacked)
         for place, member in enumerate(members):
@@ -307,7 +299,7 @@ def test_one_position_has_no_direction(cell):
             backwards=True,
         )
         words = drawn_words()[:, :1]
-        both = in_a_hurry(lambda *layers: [one.of_words(given["table"], words) for one in layers])
+        both = jax.jit(lambda *layers: [one.of_words(given["table"], words) for one in layers])
         (outputs, last), (back_outputs, back_last) = both(layer, back)
     assert outputs.shape == (SENTENCES, 1, HIDDEN)
     assert np.array_equal(outputs, back_outputs)
@@ -325,7 +317,7 @@ def test_one_position_has_no_direction(cell):
 
 def test_the_start_is_pytorchs():
     """Uniform up to 1 / sqrt(hidden): nothing beyond, and the variance hidden^-1 / 3."""
-    layer = in_a_hurry(lambda key: Recurrence.build(key, 5, 9, "gru"))(jax.random.key(0))
+    layer = jax.jit(lambda key: Recurrence.build(key, 5, 9, "gru"))(jax.random.key(0))
     assert_uniform(jax.tree.leaves(layer), 1 / 3)
 
 
@@ -343,7 +335,7 @@ def test_an_lstm_has_four_gates_and_two_states_a_gru_three_and_one(cell):
 
 
 def test_a_linear_layer_starts_by_its_inputs():
-    layer = in_a_hurry(lambda key: Linear.build(key, 16, 30))(jax.random.key(0))
+    layer = jax.jit(lambda key: Linear.build(key, 16, 30))(jax.random.key(0))
     assert (layer.weights.shape, layer.bias.shape) == ((16, 30), (30,))
     assert_uniform([layer.weights, layer.bias], 1 / 4)
 

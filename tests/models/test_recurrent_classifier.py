@@ -37,14 +37,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 each_variant = pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs a few
-    times.
-    """
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 def shapes(words: int, **settings: Any) -> Any:
     config = RecurrentClassifierConfig(**settings)
     return eqx.filter_eval_shape(config.build, KeywordSentences(words=words), jax.random.key(0))
@@ -57,7 +49,7 @@ def scattered(**settings: Any) -> RecurrentClassifier:
     return jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape)), wanted)
 
 
-@in_a_hurry
+@jax.jit
 def answers(model: RecurrentClassifier, batch: Batch) -> tuple[Any, ...]:
     return model(batch), model.lexical_probe(batch), model.word_logits(batch)
 

@@ -32,14 +32,6 @@ ROUNDING = 1e-11
 """Float64: numbers of size up to 100, some hundred operations deep."""
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs a few
-    times.
-    """
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 def pairs(source: Any, target: Any, sources: Any, targets: Any) -> SentencePairs:
     """Sentence pairs of given lengths (END included), padded; which word
     is whose is not used here.
@@ -74,7 +66,7 @@ def scattered(seed: int = 0, task: Any = TASK, **settings: Any) -> SequenceToSeq
     )
 
 
-@in_a_hurry
+@jax.jit
 def answers(model: SequenceToSequence, batch: SentencePairs) -> tuple[Any, Any, Any]:
     output = model(batch)
     return output, model.lexical_probe(batch), model.loss(batch)
@@ -286,7 +278,7 @@ def starts() -> dict[str, list[Any]]:
     over_heads = dataclasses.replace(plain, head_starts=(swept, 3))
     assert list(swept_in(over_heads)) == ["head"]
 
-    @in_a_hurry
+    @jax.jit
     def build(key: Any, number: Any) -> list[Any]:
         built: Any = map_swept(over_heads, lambda _: number).build(WIDE, key)
         return [
@@ -368,7 +360,7 @@ def test_the_parts_start_as_pytorch_starts_them():
 # -- words that are not used -----------------------------------------------------------------------
 
 
-@in_a_hurry
+@jax.jit
 def slope_and_logits(model: SequenceToSequence, batch: SentencePairs) -> tuple[Any, Any]:
     def loss(model: SequenceToSequence) -> tuple[Any, Any]:
         output = model(batch)

@@ -2,8 +2,6 @@
 tasks/test_long_documents.py.)
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,12 +14,6 @@ from saccade.tasks.long_documents import LongDocumentQueries
 
 TASK = LongDocumentQueries(5, 3, 2)
 BLOCKS = Blocks(hidden=0.3, same=0.5, other=-0.2)
-
-
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation, for what runs a few times."""
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
 
 def model(same_word: float, same_topic: float) -> TiedAttention:
@@ -45,8 +37,8 @@ def test_attention_is_frequency_times_weight_and_hidden_queries_do_not_look():
 def test_the_gradient_is_that_of_finite_differences_and_only_gamma_moves_the_error():
     with jax.enable_x64(True):
         batch = TASK.sample(jax.random.key(0), 4)
-        error = in_a_hurry(lambda word, topic: model(word, topic).loss(batch))
-        slope_of = in_a_hurry(jax.grad(lambda both: model(both[0], both[1]).loss(batch)))
+        error = jax.jit(lambda word, topic: model(word, topic).loss(batch))
+        slope_of = jax.jit(jax.grad(lambda both: model(both[0], both[1]).loss(batch)))
         slopes = np.asarray(slope_of(jnp.asarray([0.4, 0.9])))
         step = 1e-5
         for place, slope in enumerate(slopes):

@@ -24,14 +24,6 @@ ROUNDING = 1e-14
 """Float64, numbers of size up to 10."""
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs a few
-    times.
-    """
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 def pairs(source: np.ndarray = SOURCE, there: np.ndarray = THERE) -> SentencePairs:
     ids, targets = jnp.asarray(source, jnp.int32), jnp.asarray(TARGET, jnp.int32)
     return SentencePairs(
@@ -47,7 +39,7 @@ def scattered() -> WordProxy:
     )
 
 
-@in_a_hurry
+@jax.jit
 def answers(model: WordProxy, batch: SentencePairs, gates: Any) -> Any:
     losses = token_entropy(model, batch), model.loss(batch)
     return model(batch), model(batch, gates), model.lexical_probe(batch), losses
@@ -124,9 +116,7 @@ def test_padded_targets_do_not_count():
 
 def test_the_start_has_variance_one_over_d():
     task = LexiconSentences(words=20)
-    built = in_a_hurry(lambda key: WordProxyConfig(dimension=25).build(task, key))(
-        jax.random.key(0)
-    )
+    built = jax.jit(lambda key: WordProxyConfig(dimension=25).build(task, key))(jax.random.key(0))
     assert (built.embeddings.shape, built.readout.shape) == ((42, 25), (25, 42))
     for table in (built.embeddings, built.readout):
         assert np.mean(np.asarray(table) ** 2) == pytest.approx(

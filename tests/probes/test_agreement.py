@@ -33,21 +33,13 @@ ROUNDING = 4e-7
 """A few roundings of a number up to 1 in float32."""
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs a few
-    times.
-    """
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 @functools.cache
 def program(share: float) -> Any:
     """All measures of all rows, with every rule: one program for all tests, since compiling is
     what takes time.
     """
 
-    @in_a_hurry
+    @jax.jit
     def compiled(first: Any, second: Any, mask: Any) -> dict[str, Any]:
         agreements = {rule: agreement(first, second, mask, rule, share) for rule in RULES}
         return agreements | {
@@ -196,7 +188,7 @@ def test_rows_are_apart():
     mask = np.ones((5, 9), bool)
     mask[1], second[2, 3] = False, np.nan
     together = measured(first, second, mask)
-    apart = in_a_hurry(jax.vmap(lambda *row: (agreement(*row), rank_agreement(*row))))(
+    apart = jax.jit(jax.vmap(lambda *row: (agreement(*row), rank_agreement(*row))))(
         first, second, mask
     )
     for name, alone in zip(("shared", "rank"), apart, strict=True):
@@ -281,7 +273,7 @@ def test_the_size_of_the_top_is_rounded_up_exactly(share, sizes):
 def test_the_size_of_the_top_in_double_precision(share, length, size):
     """0.07 * 100 and 0.55 * 100 are too large in float64."""
     with jax.enable_x64(True):
-        baseline = in_a_hurry(functools.partial(random_baseline, share=share))(
+        baseline = jax.jit(functools.partial(random_baseline, share=share))(
             jnp.asarray(np.ones(length, bool))
         )
         assert baseline.dtype == np.float64
@@ -336,7 +328,7 @@ def test_rank_agreement_of_equal_and_of_opposite_orders():
 
 def test_the_mean_leaves_out_padding_and_what_is_undefined():
     values = jnp.asarray([[1, 0, np.nan], [0.5, 7, np.nan]], float)
-    mean = in_a_hurry(mean_over)
+    mean = jax.jit(mean_over)
     assert float(mean(values, np.array([[True, True, True], [True, False, False]]))) == 0.5
     assert math.isnan(float(mean(values, np.zeros((2, 3), bool))))
     assert math.isnan(float(mean(values, np.array([[False, False, True], [False, False, True]]))))

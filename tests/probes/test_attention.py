@@ -27,13 +27,7 @@ EXAMPLES, HEADS, POSITIONS, SIZE = 5, 2, 9, 3
 MASK = np.arange(POSITIONS) < np.asarray([9, 4, 1, 6, 0])[:, None]
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs once."""
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
-statistics_of = in_a_hurry(functools.partial(row_statistics, normalised=True))
+statistics_of = jax.jit(functools.partial(row_statistics, normalised=True))
 
 
 def table_of(scores: np.ndarray, visible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -113,7 +107,7 @@ def test_rows_are_those_of_explicit_tables(normalised):
     visible = RANDOM.random((4, 6, 8)) < 0.7
     visible[..., 5] = True
     words, places = RANDOM.random((4, 8)) < 0.6, np.arange(6) + 1
-    run = in_a_hurry(functools.partial(row_statistics, normalised=normalised))
+    run = jax.jit(functools.partial(row_statistics, normalised=normalised))
     ours = run(scores, visible, words, places)
     for one in range(4):
         for row in range(6):
@@ -166,7 +160,7 @@ def test_even_attention_has_all_keys():
 @pytest.mark.parametrize("kernel", [Softmax(), Gaussian()], ids=["softmax", "gaussian"])
 def test_layers_are_those_of_explicit_tables(kernel, masked, causal):
     layer = layer_of(kernel, causal, masked, scale=0.7 if masked else 2.0)
-    ours = in_a_hurry(lambda layer: layer_statistics(layer, 128))(layer)
+    ours = jax.jit(lambda layer: layer_statistics(layer, 128))(layer)
     assert_close(ours, expected_layer(layer))
 
 
@@ -174,13 +168,13 @@ def test_layers_are_those_of_explicit_tables(kernel, masked, causal):
 def test_blocks_change_nothing(block):
     """Rows one by one, by two with one left over, and examples by three with two left over."""
     layer = layer_of(Softmax(), True, True)
-    ours = in_a_hurry(lambda layer: layer_statistics(layer, 128, block))(layer)
+    ours = jax.jit(lambda layer: layer_statistics(layer, 128, block))(layer)
     assert_close(ours, expected_layer(layer))
 
 
 def test_some_rows_are_evenly_spaced_and_exact():
     layer = layer_of(Softmax(), False, True)
-    ours = in_a_hurry(lambda layer: layer_statistics(layer, 3))(layer)
+    ours = jax.jit(lambda layer: layer_statistics(layer, 3))(layer)
     assert evenly(POSITIONS, 3).tolist() == [0, 4, 8]
     assert_close(ours, expected_layer(layer, (0, 4, 8)))
     assert evenly(4, 9).tolist() == [0, 1, 2, 3]
@@ -189,7 +183,7 @@ def test_some_rows_are_evenly_spaced_and_exact():
 def test_padding_that_is_attended_is_seen():
     """The mask is not applied, and queries are words: the mass on padding is the fault."""
     layer = dataclasses.replace(layer_of(Softmax(), False, True), mask=None)
-    ours = in_a_hurry(lambda layer: layer_statistics(layer, 128))(layer)
+    ours = jax.jit(lambda layer: layer_statistics(layer, 128))(layer)
     assert_close(ours, expected_layer(layer))
     assert np.all(np.asarray(ours["padding_mass"]) > 0.1)
 
@@ -198,7 +192,7 @@ def test_no_query_that_counts_gives_gaps():
     layer = layer_of(Softmax(), False, True)
     nothing = jnp.zeros((EXAMPLES, POSITIONS), bool)
     layer = dataclasses.replace(layer, mask=nothing, words=nothing)
-    ours = in_a_hurry(lambda layer: layer_statistics(layer, 128))(layer)
+    ours = jax.jit(lambda layer: layer_statistics(layer, 128))(layer)
     assert all(np.all(np.isnan(value)) for value in ours.values())
 
 
@@ -251,13 +245,13 @@ def moment_of(layers: Any) -> Moment:
 
 def test_the_probe_has_a_row_per_layer_and_a_column_per_head():
     layers = [layer_of(Softmax(), causal, True) for causal in (False, True)]
-    ours = in_a_hurry(lambda layers: AttentionStatistics()(moment_of(layers)))(layers)
+    ours = jax.jit(lambda layers: AttentionStatistics()(moment_of(layers)))(layers)
     for number, layer in enumerate(layers):
         expected = expected_layer(layer)
         assert_close({name: value[number] for name, value in ours.items()}, expected)
-    few = in_a_hurry(lambda layers: AttentionStatistics(examples=2)(moment_of(layers)))(layers)
+    few = jax.jit(lambda layers: AttentionStatistics(examples=2)(moment_of(layers)))(layers)
     ends = jax.tree.map(lambda leaf: leaf[np.asarray([0, 4])], layers[0])
-    expected = in_a_hurry(lambda layer: layer_statistics(layer, 128))(ends)
+    expected = jax.jit(lambda layer: layer_statistics(layer, 128))(ends)
     np.testing.assert_allclose(few["own_mass"][0], expected["own_mass"], rtol=1e-6)
 
 
@@ -290,7 +284,7 @@ def test_models_give_the_layers_that_they_attend_with(kind, kernel):
         model, batch = config.build(task, key), task.sample(key, 4)
         return model(batch).attention, model.attention_layers(batch), batch
 
-    attention, (layer,), batch = in_a_hurry(run)(jax.random.key(0))
+    attention, (layer,), batch = jax.jit(run)(jax.random.key(0))
     scores = layer.kernel.scores(layer.queries, layer.keys)
     if layer.mask is not None:
         scores = jnp.where(layer.mask[:, None, None], scores, -jnp.inf)

@@ -16,12 +16,6 @@ from saccade.probes.feature_matrix import FeatureMatrix, ReachOfQueries
 from saccade.tasks.random_sequences import Sequences
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compile without optimisation: faster for functions that run only once."""
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 def parts(width: int, dimension: int, outputs: int = 2) -> tuple[AttentionRegression, Sequences]:
     """A Gaussian model of two heads, and two sequences of three vectors. Needs x64."""
     random = np.random.default_rng(9)
@@ -35,7 +29,7 @@ def parts(width: int, dimension: int, outputs: int = 2) -> tuple[AttentionRegres
     return AttentionRegression(*numbers, kernel=Gaussian(), frozen=()), batch
 
 
-@in_a_hurry
+@jax.jit
 def probes(model: Any, batch: Any) -> Any:
     moment = Moment(None, model, batch, batch, AttentionRegression.loss, lambda: model)
     return FeatureMatrix()(moment) | ReachOfQueries()(moment), model.features(batch)
@@ -133,7 +127,7 @@ def test_queries_reach_their_floor_and_no_queries_go_below_it():
     with jax.enable_x64(True):
         nothing = jnp.zeros_like(model.keys)
 
-        @in_a_hurry
+        @jax.jit
         def loss(queries: Any) -> Any:
             parts = (queries, nothing)
             return eqx.tree_at(lambda one: (one.queries, one.keys), model, parts).loss(batch)

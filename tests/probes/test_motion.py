@@ -21,12 +21,6 @@ RANDOM = np.random.default_rng(1)
 PARTS = ("values", "keys", "queries")
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs once."""
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 def model(scale: float = 1.0) -> AttentionRegression:
     queries, keys, values = (jnp.asarray(scale * RANDOM.normal(size=(2, 3, 2))) for _ in range(3))
     return AttentionRegression(
@@ -64,7 +58,7 @@ def test_gradients_of_parts_that_learn_and_of_those_that_do_not():
         def loss(values: Any, keys: Any, queries: Any, output: Any) -> Any:
             return AttentionRegression(queries, keys, values, output, Softmax(), ()).loss(now.train)
 
-        both = in_a_hurry(
+        both = jax.jit(
             lambda *parts: (
                 GradientNorms((*PARTS, "output"))(now)["gradient_norm"],
                 jax.grad(loss, (0, 1, 2, 3))(*parts),
@@ -111,10 +105,10 @@ def encoder_moment() -> Moment:
         return eqx.filter(config.build(task, key), eqx.is_array)
 
     keys = jax.random.split(jax.random.key(0))
-    now, start = (in_a_hurry(build)(key) for key in keys)
+    now, start = (jax.jit(build)(key) for key in keys)
     still = eqx.filter_eval_shape(config.build, task, keys[0])
     now, start = (eqx.combine(one, still) for one in (now, start))
-    batch = in_a_hurry(lambda key: task.sample(key, 3))(keys[0])
+    batch = jax.jit(lambda key: task.sample(key, 3))(keys[0])
     return Moment(task, now, batch, batch, lambda model, batch: model.loss(batch), lambda: start)
 
 
@@ -136,7 +130,7 @@ def test_patterns_name_weights_at_any_depth_and_pool_them():
     )
     moved = query - starts[1].attention.query.weights
     assert float(ours["displacement"][0]) == pytest.approx(frobenius(moved), rel=1e-6)
-    slopes, gradient = in_a_hurry(lambda: (GradientNorms(parts)(here), here.gradient))()
+    slopes, gradient = jax.jit(lambda: (GradientNorms(parts)(here), here.gradient))()
     slope = gradient.layers[1].attention.query.weights
     assert float(slopes["gradient_norm"][0]) == pytest.approx(frobenius(slope), rel=1e-5)
     assert Displacements(parts).coordinates(None) == {"part": ("part", list(parts))}
@@ -166,7 +160,7 @@ def test_stable_ranks_of_parts():
     zeros = eqx.tree_at(lambda model: model.head.weights, here.model, replace_fn=jnp.zeros_like)
     here.model = zeros
     names = ("layers.0.attention.query", "layers.*.attention.query", "head.bias", "head.weights")
-    one, several, *nothing = in_a_hurry(lambda: StableRanks(names)(here)["stable_rank"])()
+    one, several, *nothing = jax.jit(lambda: StableRanks(names)(here)["stable_rank"])()
     ranks = [
         frobenius(layer.attention.query.weights) ** 2
         / np.linalg.norm(layer.attention.query.weights, 2) ** 2

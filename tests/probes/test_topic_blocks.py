@@ -42,12 +42,6 @@ EXACT = {"rtol": 0, "atol": 1e-13}
 """float64, sums of a few dozen terms of size 1."""
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs once."""
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 @functools.cache
 def documents(task: TopicDocuments) -> Documents:
     """Six documents without masking, made by NumPy: random numbers of JAX compile slowly. Under
@@ -88,7 +82,7 @@ def with_tables(
 def measured(probe: Any, task: Any, model: Any, test: Any = None) -> dict[str, np.ndarray]:
     """Under jax.enable_x64."""
 
-    @in_a_hurry
+    @jax.jit
     def measure(model: Any, test: Any) -> dict[str, Any]:
         return probe(Moment(task, model, test, test, type(model).loss, lambda: model))
 
@@ -208,7 +202,7 @@ def test_leaving_the_diagonal_out_can_flip_the_sign():
 def test_the_ratio_of_tied_attention_is_a_weighted_mean_of_its_two_numbers(task):
     alpha, beta = 2.5, 9.0
     with jax.enable_x64(True):
-        relation = in_a_hurry(
+        relation = jax.jit(
             lambda key: OneLayerTransformerConfig(attention="tied").build(task, key).relation
         )(jax.random.key(0))
         model = with_tables(task, "tied", relation=relation)
@@ -354,7 +348,7 @@ def test_the_legacy_lookup_gives_the_start_marker_topic_zero_and_the_last_four_w
     }
     task = dataclasses.replace(MARKED, shortest=2, longest=2)
     model = with_tables(task, "uniform")
-    count = in_a_hurry(
+    count = jax.jit(
         lambda labels: probe(
             Moment(
                 task,

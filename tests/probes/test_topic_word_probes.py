@@ -45,18 +45,12 @@ CONFIGS = {
 }
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs once."""
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 @functools.cache
 def parts(query: str) -> tuple[Any, Any, Batch, Batch]:
     """Start, a model away from it, training and test sentences, in float64."""
     config = CONFIGS[query]
     with jax.enable_x64(True):
-        start, train, test = in_a_hurry(
+        start, train, test = jax.jit(
             lambda key: (
                 config.build(TASK, key),
                 TASK.sample(key, TASK.train_size),
@@ -97,7 +91,7 @@ def measured(query: str, indexed: bool) -> dict[str, np.ndarray]:
         if indexed:
             train, test = (with_index(CONFIGS[query], batch) for batch in (train, test))
 
-        @in_a_hurry
+        @jax.jit
         def measure(model: Any, start: Any, train: Batch, test: Batch) -> dict[str, Any]:
             moment = Moment(TASK, model, train, test, AttentionClassifier.loss, lambda: start)
             values = {name: value for probe in probes for name, value in probe(moment).items()}
@@ -209,7 +203,7 @@ def test_velocities_are_those_of_a_tiny_step(query):
     step = 1e-6
     with jax.enable_x64(True):
 
-        @in_a_hurry
+        @jax.jit
         def stepped(model: Any, train: Batch) -> tuple[Any, Any]:
             gradient = Moment(
                 TASK, model, train, test, AttentionClassifier.loss, lambda: start
@@ -247,7 +241,7 @@ def test_frozen_parts_are_measured_as_if_they_could_move():
         model.embeddings, model.head, ("score_table", "embeddings"), score_table=model.score_table
     )
     with jax.enable_x64(True):
-        values = in_a_hurry(
+        values = jax.jit(
             lambda one: Velocities()(
                 Moment(TASK, one, train, test, AttentionClassifier.loss, lambda: start)
             )

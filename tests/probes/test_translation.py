@@ -47,19 +47,13 @@ WORDS = np.asarray([[1, 1, 1, 0], [1, 0, 0, 0], [1, 0, 0, 0]], bool)
 THERE = np.asarray(PAIRS.source_mask)
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs once."""
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 @functools.cache
 def measuring(probes: tuple[Any, ...]) -> Any:
     def measure(model: Any) -> dict[str, Any]:
         moment = Moment(None, model, None, PAIRS, token_entropy, lambda: model)
         return {name: value for probe in probes for name, value in probe(moment).items()}
 
-    return in_a_hurry(measure)
+    return jax.jit(measure)
 
 
 def probed(model: Any, *probes: Any) -> dict[str, np.ndarray]:
@@ -191,7 +185,7 @@ def differences(losses: Any) -> np.ndarray:
     """
     moved = 1 + STEP * np.concatenate([np.eye(4), -np.eye(4)])
     found = np.asarray(
-        in_a_hurry(jax.vmap(losses))(jnp.asarray(np.broadcast_to(moved[:, None], (8, 3, 4))))
+        jax.jit(jax.vmap(losses))(jnp.asarray(np.broadcast_to(moved[:, None], (8, 3, 4))))
     )
     return -np.moveaxis(found[:4] - found[4:], 0, 1) / (2 * STEP)
 
@@ -199,7 +193,7 @@ def differences(losses: Any) -> np.ndarray:
 def test_saliency_is_minus_the_derivative_of_a_words_loss():
     with jax.enable_x64(True):
         model = scattered(SequenceToSequenceConfig(hidden=2, cell="gru"), LexiconSentences(words=2))
-        ours = np.asarray(in_a_hurry(saliency)(model, PAIRS))
+        ours = np.asarray(jax.jit(saliency)(model, PAIRS))
 
         def losses(gates: Any) -> Any:
             scores = jax.nn.log_softmax(model(PAIRS, gates).logits)
@@ -214,7 +208,7 @@ def test_saliency_is_minus_the_derivative_of_a_words_loss():
 def test_saliency_is_positive_where_more_of_a_word_would_help():
     """A mean of logits: Delta_tl = (W(x_l, y_t) - sum over o of p_o W(x_l, o)) / L."""
     proxy = lexicon(3.0)
-    ours = np.asarray(in_a_hurry(saliency)(proxy, PAIRS))
+    ours = np.asarray(jax.jit(saliency)(proxy, PAIRS))
     W = np.asarray(proxy.readout)
     for pair, length in enumerate((4, 2, 1)):
         words = np.asarray(PAIRS.source)[pair, :length]
@@ -237,7 +231,7 @@ def test_saliency_is_positive_where_more_of_a_word_would_help():
 def test_tables_hold_attention_probe_and_saliency_where_there_are_words():
     model = lexicon(3.0)
     values = probed(model, PositionTables(pairs=2), PairWords(pairs=2))
-    output, beta, delta = in_a_hurry(
+    output, beta, delta = jax.jit(
         lambda model: (model(PAIRS), model.lexical_probe(PAIRS), saliency(model, PAIRS))
     )(model)
     there = (WORDS[..., None] & THERE[:, None])[:2]
@@ -256,7 +250,7 @@ SECOND = np.asarray(
 )
 
 
-@in_a_hurry
+@jax.jit
 def mean_values(first: Any, second: Any) -> tuple[Any, ...]:
     return mean_agreement(first, second), mean_chance(first)
 

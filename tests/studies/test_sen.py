@@ -66,7 +66,7 @@ STDS, LEAKS = (1e-3, 1.0), (0.0, 0.5)
 
 
 @pytest.fixture(scope="module")
-def broken(lab: Lab, in_a_hurry) -> Record:
+def broken(lab: Lab) -> Record:
     """A small `sen` over initial values (theorem 1 wants small ones) and leaks (and topic words in
     no other place).
     """

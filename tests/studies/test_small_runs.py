@@ -25,7 +25,6 @@ from saccade.core.study import Study
 from saccade.registry import find_study
 from saccade.studies import ktiw_agreement
 
-pytestmark = pytest.mark.usefixtures("in_a_hurry")
 RESULTS = Path(__file__).parents[2] / "results"
 KEPT = {path.name.removesuffix(".nc.gz"): path for path in sorted(RESULTS.glob("*.nc.gz"))}
 """A committed record of each study, where there is one."""
@@ -234,7 +233,7 @@ def test_committed_records_are_judged_as_they_were(name):
 
 
 @pytest.fixture(scope="module")
-def tiny(lab: Lab, in_a_hurry):
+def tiny(lab: Lab):
     """The record of a study's real experiment, of a few steps; made when first asked for."""
 
     def made(name: str) -> Record:

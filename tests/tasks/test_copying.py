@@ -19,21 +19,13 @@ SIZE = 3000
 """Sequences of a draw."""
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly, and every size compiles
-    anew.
-    """
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 @functools.cache
 def sampler(task: Copying) -> Any:
     """Draws with any number of words, which is traced as in a sweep: one program for all
     numbers.
     """
     swept = with_sweep(task, "words", [task.length])
-    return in_a_hurry(lambda key, words: map_swept(swept, lambda _: words).sample(key, SIZE))
+    return jax.jit(lambda key, words: map_swept(swept, lambda _: words).sample(key, SIZE))
 
 
 @functools.cache
@@ -75,7 +67,7 @@ def test_distinct_words_of_one_set_and_the_end(task, data, seed):
 
 
 def test_a_plain_number_of_words_draws_what_a_swept_one_draws():
-    plain = in_a_hurry(lambda key: Copying(3, 5, groups=2).sample(key, SIZE))(jax.random.key(0))
+    plain = jax.jit(lambda key: Copying(3, 5, groups=2).sample(key, SIZE))(jax.random.key(0))
     assert all(
         np.array_equal(*leaves)
         for leaves in zip(*map(jax.tree.leaves, (plain, drawn(GROUPED, 5.0))), strict=True)

@@ -10,22 +10,13 @@ import pytest
 from saccade.core.errors import ConfigError
 from saccade.tasks.keyword_sentences import KEYWORD, KeywordSentences
 
-
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly, and every size compiles
-    anew.
-    """
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 SIZE = 3000
 """Sentences of a draw."""
 
 
 @functools.cache
 def sampler(task: KeywordSentences) -> Any:
-    return in_a_hurry(lambda key: task.sample(key, SIZE))
+    return jax.jit(lambda key: task.sample(key, SIZE))
 
 
 def drawn(task: KeywordSentences, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -15,15 +15,6 @@ from saccade.core.interfaces import END, FIRST_WORD
 from saccade.core.sweep import map_swept, with_sweep
 from saccade.tasks.lexicon_sentences import LexiconSentences
 
-
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly, and every size compiles
-    anew.
-    """
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 SIZE = 2000
 """Pairs of a draw."""
 TASK = LexiconSentences(words=6, shortest=2, longest=8, lexicon=3)
@@ -36,7 +27,7 @@ def sampler(task: LexiconSentences) -> Any:
     them.
     """
     swept = with_sweep(with_sweep(task, "window", [1.0]), "exponent", [1.0])
-    return in_a_hurry(
+    return jax.jit(
         lambda key, values: map_swept(swept, lambda one: values[one.name]).sample(key, SIZE)
     )
 

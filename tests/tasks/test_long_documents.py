@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -27,12 +26,6 @@ MASKINGS = {
     "nothing hidden": Masking(0.5, 0.7, 0.3),
     "all hidden": Masking(0.4, 0.0, 0.0),
 }
-
-
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation, for what runs a few times."""
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
 
 def all_documents(
@@ -168,7 +161,7 @@ def test_the_error_of_tied_attention_is_that_of_explicit_documents(sizes, maskin
     assert ours == pytest.approx(explicit_error(task, alpha, beta, blocks), rel=1e-12)  # float64
 
 
-ERROR = in_a_hurry(TiedAttention.loss)
+ERROR = jax.jit(TiedAttention.loss)
 
 
 @pytest.mark.parametrize("masking", [Masking(), Masking(0.6, 0.3, 0.2)], ids=["bert", "heavy"])

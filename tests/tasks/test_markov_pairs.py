@@ -1,7 +1,5 @@
 """Sentences whose topic shows in a word pair: starts, pairs and free moves."""
 
-from typing import Any
-
 import jax
 import numpy as np
 import pytest
@@ -13,16 +11,8 @@ from saccade.models.convolutional_classifier import pair_numbers
 from saccade.tasks.markov_pairs import MarkovPairs
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly, and every size compiles
-    anew.
-    """
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 def drawn(task: MarkovPairs, size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    batch = in_a_hurry(lambda key: task.sample(key, size))(jax.random.key(seed))
+    batch = jax.jit(lambda key: task.sample(key, size))(jax.random.key(seed))
     return np.asarray(batch.words), np.asarray(batch.labels)
 
 

@@ -21,18 +21,12 @@ PADDING, HIDDEN, START, END = range(4)
 """Ids of the authors' code, with markers."""
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly, once for every size."""
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 @functools.cache
 def drawn(
     task: TopicDocuments, size: int, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """Shown ids, true ids, selected positions, and the mask of words."""
-    batch = in_a_hurry(lambda key: task.sample(key, size))(jax.random.key(seed))
+    batch = jax.jit(lambda key: task.sample(key, size))(jax.random.key(seed))
     words, labels, selected = (
         np.asarray(part) for part in (batch.words, batch.labels, batch.selected)
     )
@@ -108,7 +102,7 @@ def test_a_dirichlet_mixture_has_its_mean_and_its_second_moment():
         return filled.sample(jax.random.key(0), 1500).labels
 
     for labels, concentration in zip(
-        np.asarray(in_a_hurry(jax.vmap(member))(jnp.arange(2))), (0.1, 2.0), strict=True
+        np.asarray(jax.jit(jax.vmap(member))(jnp.arange(2))), (0.1, 2.0), strict=True
     ):
         topic = task.topic_of_id[labels]
         counts = np.stack([(topic == one).sum(axis=1) for one in range(5)], axis=1)
@@ -203,7 +197,7 @@ def test_masking_at_its_limits():
         return dataclasses.replace(task, masking=masking).sample(jax.random.key(1), 40)
 
     limits = jnp.asarray([(1.0, 0.0, 0.0), (1.0, 1.0, 0.0), (0.5, 0.75, 0.25)]).T
-    batch = in_a_hurry(jax.vmap(member))(*limits)
+    batch = jax.jit(jax.vmap(member))(*limits)
     words, labels, selected = (
         np.asarray(part) for part in (batch.words, batch.labels, batch.selected)
     )
@@ -291,7 +285,7 @@ def test_swept_masking_draws_what_its_values_alone_would():
         filled = map_swept(swept, lambda one: jnp.asarray(one.values, jnp.float32)[choice])
         return filled.sample(key, 30)
 
-    together = in_a_hurry(jax.vmap(member))(jnp.arange(2))
+    together = jax.jit(jax.vmap(member))(jnp.arange(2))
     for place in range(2):
         chosen = map_swept(swept, lambda one, place=place: one.values[place])
         for name, expected in zip(

@@ -1,7 +1,6 @@
 """Sentences with one topic word each: what is in them, and how often."""
 
 import functools
-from typing import Any
 
 import jax
 import numpy as np
@@ -13,17 +12,9 @@ from saccade.core.errors import ConfigError
 from saccade.tasks.topic_sentences import TopicSentences
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly, and every size compiles
-    anew.
-    """
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 @functools.cache
 def drawn(task: TopicSentences, size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    batch = in_a_hurry(lambda key: task.sample(key, size))(jax.random.key(seed))
+    batch = jax.jit(lambda key: task.sample(key, size))(jax.random.key(seed))
     return np.asarray(batch.words), np.asarray(batch.labels)
 
 

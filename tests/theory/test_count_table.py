@@ -24,12 +24,6 @@ from saccade.theory.count_table import (
 )
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly."""
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 def counted_by_hand(source, target, source_mask, target_mask, vocabulary_size, without_end):
     """The definition, position by position."""
     table = np.zeros((vocabulary_size, vocabulary_size))
@@ -153,7 +147,7 @@ def test_the_expected_table_is_the_mean_over_all_sequences(task):
 
 def test_the_sampled_table_of_forty_of_sixty():
     task, size = Copying(40, 60, groups=2), 5000
-    pairs = in_a_hurry(lambda key: task.sample(key, size))(jax.random.key(0))
+    pairs = jax.jit(lambda key: task.sample(key, size))(jax.random.key(0))
     table = count_table(
         pairs.source,
         pairs.target,

@@ -3,7 +3,6 @@ iteration is.
 """
 
 import itertools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,12 +25,6 @@ from saccade.theory.ibm_model_1 import (
 )
 
 Sentences = list[tuple[list[int], list[int]]]
-
-
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: random numbers compile slowly."""
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
 
 
 def padded(sentences: Sentences, padding: int = END, extra: int = 0) -> SentencePairs:
@@ -240,7 +233,7 @@ def test_permutations_are_never_aligned():
 
 def test_a_lexicon_is_found():
     task = LexiconSentences(words=20, shortest=3, longest=6)
-    pairs = in_a_hurry(lambda key: task.sample(key, 1000))(jax.random.key(0))
+    pairs = jax.jit(lambda key: task.sample(key, 1000))(jax.random.key(0))
     table = train(pairs, task.vocabulary_size, 20).table
     assert np.array_equal(table[FIRST_WORD : FIRST_WORD + 20].argmax(axis=1), task.translations)
     weights = alignment(table, *arrays_of(pairs))

@@ -16,12 +16,6 @@ from saccade.tasks.random_sequences import Sequences
 from saccade.theory.kernel_blindness import KernelBlindness
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compile without optimisation: faster for functions that run only a few times."""
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 @functools.cache
 def parts(kernel: str) -> tuple[AttentionRegression, Sequences, Any]:
     """A model, data, and the queries' gradient as a function of the scales of keys and queries."""
@@ -42,7 +36,7 @@ def parts(kernel: str) -> tuple[AttentionRegression, Sequences, Any]:
     def loss(queries: Any, keys: Any) -> Any:
         return eqx.tree_at(lambda one: one.queries, scaled(keys, 1.0), queries).loss(batch)
 
-    @in_a_hurry
+    @jax.jit
     def gradient(keys: Any, queries: Any) -> Any:
         moved = scaled(keys, queries)
         return jax.grad(loss)(moved.queries, keys), moved(batch).attention

@@ -23,12 +23,6 @@ TASK = TopicSentences(
 )
 
 
-def in_a_hurry(function: Any) -> Any:
-    """Compiled without optimisation: quicker than one operation at a time, for what runs once."""
-    hurry = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=hurry)  # pyright: ignore[reportArgumentType]
-
-
 @functools.cache
 def velocities(
     head: Head, others_std: float, query_norm: float | None = None
@@ -54,7 +48,7 @@ def velocities(
             jnp.asarray(generator.normal(size=(3, 4))),
         )
 
-        @in_a_hurry
+        @jax.jit
         def both(key: Any) -> Any:
             start, batch = config.build(TASK, key), TASK.sample(key, TASK.train_size)
             nu = start.embeddings.at[:, :4].set(embeddings)
