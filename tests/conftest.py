@@ -7,6 +7,7 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,9 +17,15 @@ from jaxtyping import install_import_hook
 import core.shape_checks
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+SOURCES = Path(__file__).parents[1] / "src"
+ABOUT_ARRAYS = [
+    ".".join(path.relative_to(SOURCES).with_suffix("").parts)
+    for path in SOURCES.glob("saccade/**/*.py")
+    if "from jaxtyping import" in path.read_text(encoding="utf-8")
+]
 # Only what is imported after this line is checked, so it stands above every other import of
 # saccade.
-install_import_hook("saccade", f"{core.shape_checks.__name__}.checked")
+install_import_hook(ABOUT_ARRAYS, f"{core.shape_checks.__name__}.checked")
 
 from saccade.core import ensemble, program  # noqa: E402
 from saccade.core.lab import Lab  # noqa: E402

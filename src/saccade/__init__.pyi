@@ -10,9 +10,9 @@ from saccade.core.bound import AtLeast as AtLeast
 from saccade.core.bound import AtMost as AtMost
 from saccade.core.bound import Below as Below
 from saccade.core.bound import Within as Within
-from saccade.core.claim import Arms as Arms
 from saccade.core.claim import Check as Check
 from saccade.core.claim import Claim as Claim
+from saccade.core.claim import ClaimArms as ClaimArms
 from saccade.core.claim import Judgement as Judgement
 from saccade.core.claim import PremiseNotMetError as PremiseNotMetError
 from saccade.core.errors import ConfigError as ConfigError

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saccade.core.bound import Above, AbstractBound, AtLeast, AtMost, Below, Within
-from saccade.core.claim import Arms, Check, Claim, Judgement, PremiseNotMetError
+from saccade.core.claim import Check, Claim, ClaimArms, Judgement, PremiseNotMetError
 from saccade.core.errors import ConfigError
 from saccade.core.record import Arm, MissingArmError, Record
 from saccade.core.statistics import (
@@ -363,12 +363,12 @@ def test_unmet_premise_is_undetermined_with_its_reason():
 
 def test_arms_refuse_an_arm_that_the_check_does_not_name():
     record = record_of([0.1, 0.2, 0.3])
-    arms = Arms(record, ["main"])
+    arms = ClaimArms(record, ["main"])
     assert arms["main"] is record.arm("main")
     with pytest.raises(MissingArmError, match="arm other was not run"):
         arms["other"]
     with pytest.raises(TypeError, match="the check must name the arm 'main'"):
-        Arms(record, [])["main"]
+        ClaimArms(record, [])["main"]
 
 
 def test_measure_gets_exactly_the_arms_that_the_check_names():

@@ -65,7 +65,7 @@ class Outer:
 class Hinted:
     """The default is of a subclass of the hint."""
 
-    inner: Inner = Wider()
+    inner: Inner = Wider(count=9)
 
 
 SWEPT: Any = Swept.over("rate", (0.1, 0.2)) ** 0.5
@@ -132,7 +132,7 @@ def test_flat_fields_fill_a_nested_config():
     """Fields that are not there have the defaults, also those that only a subclass has."""
     old = {"rate": 0.5, "width": 7, "depth": 2.5, "unknown": 3}
     assert typed(Outer, old) == Outer(0.5, inner=Inner(7.0))
-    assert typed(Hinted, old) == Hinted(Wider(7.0, depth=2.5))
+    assert typed(Hinted, old) == Hinted(Wider(7.0, 9, depth=2.5))
     assert typed(Outer, {}) == Outer()
 
 

@@ -32,6 +32,7 @@ from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractProbe, Batch, Moment, Variable
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import GradientDescent
+from saccade.core.record import Arm
 from saccade.core.schedule import Every, Recording
 from saccade.core.start import members_of
 from saccade.models.attention_classifier import AttentionClassifierConfig
@@ -190,7 +191,11 @@ def test_other_content_is_another_training(lab: Lab):
     assert train(lab).digest == first.digest
     assert train(lab, task=Sentences()).digest == first.digest, "an equal corpus is the same"
     changed = Sentences((2, *CORPUS.lengths[1:]))
-    assert train(lab, task=changed).digest != first.digest
+    other = train(lab, task=changed)
+    assert other.digest != first.digest
+    named = [Arm.of(one).trajectory.attrs["corpus_sha256"] for one in (first, other)]
+    assert named == [CORPUS.checksum, changed.checksum]
+    assert named[0] != named[1]
 
 
 def test_what_a_corpus_cannot_do_is_refused(lab: Lab):

@@ -41,8 +41,6 @@ from saccade.core.schedule import AbstractSchedule, AtSteps, Every, Logarithmic,
 from saccade.core.storage import read_state, write_state
 from saccade.models.attention_classifier import AttentionClassifierConfig
 
-pytestmark = pytest.mark.usefixtures("compiled_as_in_use")
-
 WORDS = WordList(vocabulary_size=24, train_size=24)
 MODEL = WordTableConfig()
 DESCENT = GradientDescent(0.5)

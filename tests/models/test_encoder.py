@@ -229,8 +229,8 @@ def test_dropout_acts_at_three_places():
             if name != acting:
                 changed = eqx.tree_at(where, changed, replace_fn=zero)
         run = eqx.filter_jit(Encoder.states)
-        states = [run(changed, batch, key) for key in (None, jax.random.key(2))]
-        assert not np.allclose(*states), acting
+        still, dropped = (run(changed, batch, key) for key in (None, jax.random.key(2)))
+        assert not np.allclose(still, dropped), acting
 
 
 def test_the_rate_of_dropout_is_swept():
@@ -295,6 +295,7 @@ def test_attention_layers_are_those_of_the_forward_pass(kernel, monkeypatch):
     layers = eqx.filter_jit(Encoder.attention_layers)(model, batch)
     assert len(used) == len(layers) == CONFIG.layers
     for layer, expected in zip(layers, used, strict=True):
+        assert layer.mask is not None
         scores = layer.kernel.scores(layer.queries, layer.keys)
         found = layer.kernel.weights(jnp.where(layer.mask[:, None, None], scores, -jnp.inf))
         np.testing.assert_allclose(found, expected, rtol=1e-6)

@@ -1,5 +1,6 @@
 """Labelled texts from files: ids, padding and splits of hand-made files, and what is refused."""
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -113,6 +114,20 @@ def test_other_formats_and_columns(tmp_path):
     objects.write_text("".join(json.dumps({"l": label, "t": text}) + "\n" for label, text in TRAIN))
     other = LabelledText(str(objects), label="l", text="t")
     assert texts_of(other, "train") == ["a good film", "a bad , bad film", "good"]
+
+
+def test_the_checksum_is_of_splits_labels_and_texts(train, held_out, tmp_path):
+    objects = tmp_path / "copy.jsonl"
+    objects.write_text("".join(json.dumps({"l": label, "t": text}) + "\n" for label, text in TRAIN))
+    task = LabelledText(train)
+    canonical = "".join(
+        json.dumps(["train", label, text], ensure_ascii=False) + "\n" for label, text in TRAIN
+    )
+    assert task.checksum == hashlib.sha256(canonical.encode()).hexdigest()
+    assert LabelledText(str(objects), label="l", text="t", least_count=2).checksum == task.checksum
+    others = [LabelledText(train, test=held_out), LabelledText(train, validation=held_out)]
+    others.append(LabelledText(written(tmp_path, "turned.tsv", TRAIN[::-1])))
+    assert len({task.checksum, *(one.checksum for one in others)}) == 4
 
 
 def test_a_path_object_will_do(train):

@@ -39,7 +39,7 @@ class PremiseNotMetError(Exception):
     """Raised by a check's measure when the record cannot answer it; the message says why."""
 
 
-class Arms(dict[str, Arm]):
+class ClaimArms(dict[str, Arm]):
     """The arms that a check names; another one cannot be had."""
 
     def __init__(self, record: Record, names: Sequence[str]):
@@ -219,7 +219,7 @@ def _measured(check: Check, record: Record, config: Any) -> tuple[list[xr.DataAr
         if not names:
             why = f": {check.missing(record.arms, config)}" if check.missing is not None else ""
             raise PremiseNotMetError(f"arm {pattern} was not run{why}")
-    arms = Arms(record, [name for names in found.values() for name in names])
+    arms = ClaimArms(record, [name for names in found.values() for name in names])
     given = check.measure(arms, config)
     samples = [one.astype(float) for one in (given if isinstance(given, tuple) else (given,))]
     per_seed = check.statistic is None or check.statistic.per_seed

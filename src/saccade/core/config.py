@@ -66,6 +66,11 @@ def typed(kind: type[ConfigT], plain: Mapping[str, Any]) -> ConfigT:
     config that is missing as a whole is looked for among the fields around it: records of saccade
     0.1 had flat configs.
     """
+    return kind(**_fields(kind, plain))
+
+
+def _fields(kind: type, plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a config that its plain form says."""
     hints = typing.get_type_hints(kind)
     values: dict[str, Any] = {}
     for field in dataclasses.fields(kind):  # pyright: ignore[reportArgumentType]
@@ -76,21 +81,23 @@ def typed(kind: type[ConfigT], plain: Mapping[str, Any]) -> ConfigT:
             value = _value(hint, plain[field.name], f"{kind.__name__}.{field.name}")
             values |= {} if value is _FUNCTION else {field.name: value}
         elif dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            values[field.name] = typed(_default(field, hint), plain)
-    return kind(**values)
+            values[field.name] = _nested(field, hint, plain)
+    return values
 
 
 _FUNCTION = object()
 """Stands for a function, which cannot be rebuilt from its name."""
 
 
-def _default(field: dataclasses.Field[Any], hint: type) -> Any:
-    """The class of a nested config: that of the default, which may be a subclass of the hint."""
+def _nested(field: dataclasses.Field[Any], hint: type, plain: Mapping[str, Any]) -> Any:
+    """A nested config from the fields around it: its default, with what they say."""
     if field.default is not dataclasses.MISSING:
-        return type(field.default)
-    if field.default_factory is not dataclasses.MISSING:
-        return type(field.default_factory())
-    return hint
+        default = field.default
+    elif field.default_factory is not dataclasses.MISSING:
+        default = field.default_factory()
+    else:
+        return typed(hint, plain)
+    return dataclasses.replace(default, **_fields(type(default), plain))
 
 
 def _with_subclasses(kind: type) -> Iterator[type]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from saccade.core.checks import ALWAYS, STOPPING
-from saccade.core.interfaces import AbstractProbe, AbstractTask
+from saccade.core.interfaces import AbstractCorpus, AbstractProbe, AbstractTask
 from saccade.core.members import NOT_DIVERGED
 from saccade.core.optimiser import AbstractOptimiser
 from saccade.core.sweep import Swept
@@ -77,7 +77,9 @@ class Frame:
             coordinates["time"] = ((*self.sweeps, "step"), time, words)
         else:
             coordinates["time"] = self._time(steps)
-        return xr.Dataset(data, coordinates)
+        is_corpus = isinstance(self.task, AbstractCorpus)
+        about = {"corpus_sha256": self.task.checksum} if is_corpus else {}  # pyright: ignore[reportAttributeAccessIssue]
+        return xr.Dataset(data, coordinates, about)
 
     def _unstacked(self, values: np.ndarray, grid: tuple[int, ...]) -> np.ndarray:
         """From dims step, member, ... to sweeps, seed, step, ..."""

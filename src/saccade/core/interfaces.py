@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from saccade.core.chunks import in_chunks, mean_over_chunks
 from saccade.core.errors import ConfigError
+from saccade.core.identity import content
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -157,6 +158,11 @@ class AbstractCorpus(AbstractTask):
     @property
     def test_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._size("test")
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of the examples, whatever file they came from; every record holds it."""
+        return content(dict(self.splits))
 
     def _size(self, split: str) -> int:
         return self.splits[split].size if split in self.splits else 0

@@ -7,6 +7,8 @@ labels 0 "negative", 1 "positive":
 """
 
 import dataclasses
+import hashlib
+import json
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -113,6 +115,11 @@ class LabelledText(AbstractCorpus):
         return self._content.splits
 
     @property
+    def checksum(self) -> str:
+        """SHA-256 of the list of (split, label, text): the same for a copy in another format."""
+        return self._content.checksum
+
+    @property
     def vocabulary(self) -> Vocabulary:
         """The words that have ids, from the training texts."""
         return self._content.vocabulary
@@ -168,7 +175,7 @@ class LabelledText(AbstractCorpus):
         for split, (padded, mask) in batches.items():
             labels = np.asarray([label_ids[row.label] for row in rows[split]], np.int32)
             splits[split] = Batch(padded, labels, mask)  # pyright: ignore[reportArgumentType]
-        return _Content(splits, words, names)
+        return _Content(splits, words, names, _checksum(rows))
 
     def _drawn(self, rows: Sequence[Row]) -> dict[str, list[Row]]:
         """The rows of the training file by split, in the order of the file."""
@@ -218,6 +225,17 @@ class _Content:
     splits: Mapping[str, Batch]
     vocabulary: Vocabulary
     label_names: tuple[str, ...]
+    checksum: str
+
+
+def _checksum(rows: Mapping[str, Sequence[Row]]) -> str:
+    """One line of JSON per text, in the order of splits and files."""
+    digest = hashlib.sha256()
+    for split in SPLITS:
+        for row in rows.get(split, ()):
+            line = json.dumps([split, row.label, row.text], ensure_ascii=False)
+            digest.update(f"{line}\n".encode())
+    return digest.hexdigest()
 
 
 def _label_names(path: str, rows: Sequence[Row]) -> tuple[str, ...]:
