@@ -16,6 +16,7 @@ from saccade.core.claim import ClaimArms as ClaimArms
 from saccade.core.claim import Judgement as Judgement
 from saccade.core.claim import PremiseNotMetError as PremiseNotMetError
 from saccade.core.errors import ConfigError as ConfigError
+from saccade.core.errors import DoesNotFitError as DoesNotFitError
 from saccade.core.errors import FileError as FileError
 from saccade.core.errors import InterruptedTrainingError as InterruptedTrainingError
 from saccade.core.errors import SaccadeError as SaccadeError

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import jax
 import numpy as np
 import optax
 import pytest
@@ -17,10 +18,12 @@ from word_table import (
 )
 
 from saccade.core.batches import Fresh, FullBatch, Minibatch
-from saccade.core.errors import ConfigError, InterruptedTrainingError
+from saccade.core.engine import Engine
+from saccade.core.errors import ConfigError, DoesNotFitError, InterruptedTrainingError
 from saccade.core.lab import Lab, Training
 from saccade.core.members import initial_model, training_set
 from saccade.core.optimiser import Adam, GradientDescent
+from saccade.core.program import Program
 from saccade.core.progress import Progress
 from saccade.core.rates import Cosine
 from saccade.core.schedule import Every, Recording
@@ -205,8 +208,47 @@ def test_what_does_not_fit_is_halved(lab: Lab, tmp_path, monkeypatch: pytest.Mon
     heard: list[Progress] = []
     chunked = train(Lab(tmp_path, progress=heard.append), 8, seeds=6)
     names = [event.name for event in heard if event.finished]
-    assert names == [f"training ({part})" for part in ("1-2", "3-3", "4-5", "6-6")]
+    assert names == [f"training ({part})" for part in ("1-2", "3-4", "5-6")]
     np.testing.assert_allclose(chunked.trajectory["table"], whole.trajectory["table"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("when", ["compiling", "running"])
+def test_what_turns_out_not_to_fit_is_halved(lab: Lab, tmp_path, monkeypatch, when: str):
+    """As on a GPU, whose compiler tries parts of a program, and whose memory may be shared."""
+
+    def full(count: int) -> None:
+        if count > 2:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+
+    if when == "running":
+        advance = Engine.advance
+        monkeypatch.setattr(
+            Engine, "advance", lambda self, *given: full(self.count) or advance(self, *given)
+        )
+    else:
+        counted = Program.memory
+        counts = iter((6, 3))
+
+        def memory(program: Program) -> int:
+            full(next(counts, 2))
+            return counted.__get__(program)
+
+        monkeypatch.setattr(Program, "memory", property(memory))
+    heard: list[Progress] = []
+    chunked = train(Lab(tmp_path, progress=heard.append), 8, seeds=6)
+    names = [event.name for event in heard if event.finished]
+    assert names == [f"training ({part})" for part in ("1-2", "3-4", "5-6")]
+    whole = train(lab, 8, seeds=6)
+    np.testing.assert_allclose(chunked.trajectory["table"], whole.trajectory["table"], rtol=1e-5)
+
+
+def test_one_member_that_does_not_fit_is_one_sentence(tmp_path, monkeypatch):
+    def full(*given: Any) -> None:
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+
+    monkeypatch.setattr(Engine, "advance", full)
+    with pytest.raises(DoesNotFitError, match="one member does not fit the device's memory; take"):
+        train(Lab(tmp_path, progress=None), 8, seeds=3)
 
 
 def test_the_compiler_says_what_a_training_needs(lab: Lab, monkeypatch: pytest.MonkeyPatch):

@@ -19,6 +19,10 @@ class ConfigError(SaccadeError):
     exit_code = 2
 
 
+class DoesNotFitError(ConfigError):
+    """Members that the device's memory does not hold at once."""
+
+
 class FileError(SaccadeError):
     """A file that cannot be read or written, or that is not what its name says."""
 

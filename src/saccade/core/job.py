@@ -9,9 +9,11 @@ import jax
 import numpy as np
 
 from saccade.core.engine import Engine
+from saccade.core.errors import DoesNotFitError
 from saccade.core.identity import address, surroundings, training_digest
 from saccade.core.members import Carry, Members
 from saccade.core.plan import planned
+from saccade.core.program import is_out_of_memory
 from saccade.core.run import CARRY, STATE, Run
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class Job:
         training left, and the seconds that it took.
         """
         count = len(members.seed)
-        done = self._chunked(members, self.after, self.lab.members_at_once or count)
+        done = self._chunked(members, self.lab.members_at_once or count)
         if len(done) == 1:
             return done[0]
         digests = [digest for _, digest, _, _ in done]
@@ -47,35 +49,47 @@ class Job:
         arrays = _joined([one for _, _, one, _ in done])
         return done[0][0], digest, arrays, sum(seconds for *_, seconds in done)
 
-    def _chunked(
-        self, members: Members, after: Carry | None, size: int, before: int = 0
-    ) -> list[Any]:
-        """The results of chunks of at most `size` members; halves of what does not fit. `before`
-        is the number of the first of them.
+    def _chunked(self, members: Members, size: int) -> list[Any]:
+        """The results of chunks of at most `size` members; of half as many from where a chunk does
+        not fit.
         """
-        count, done = len(members.seed), []
-        for at in range(0, count, size):
+        count, at, done = len(members.seed), 0, []
+        while at < count:
             some = slice(at, at + size)
             chunk, begun = (
-                jax.tree.map(lambda leaf, some=some: leaf[some], tree) for tree in (members, after)
+                jax.tree.map(lambda leaf, some=some: leaf[some], tree)
+                for tree in (members, self.after)
             )
-            held, first = len(chunk.seed), before + at
-            whole = held == count and not before
-            name = self.name if whole else f"{self.name} ({first + 1}-{first + held})"
+            held = len(chunk.seed)
+            name = self.name if held == count else f"{self.name} ({at + 1}-{at + held})"
             run = self._run(chunk, begun, name)
-            # What was begun as a whole goes on as a whole.
-            if held > 1 and not (self.lab.dry_run or run.is_begun() or _fits(run.engine)):
-                run.engine.release()
-                done += self._chunked(chunk, begun, -(-held // 2), first)
-            elif self.lab.dry_run:
-                plan, arrays = planned(run)
-                self.lab.plans.append(plan)
-                done.append((run.engine, run.digest, arrays, 0.0))
-            else:
-                arrays, seconds = run.result()
-                done.append((run.engine, run.digest, _cut(arrays, held), seconds))
+            result = self._result(run, held)
             run.engine.release()
+            if result is None:
+                size = -(-held // 2)
+                continue
+            arrays, seconds = result
+            done.append((run.engine, run.digest, _cut(arrays, held), seconds))
+            at += held
         return done
+
+    def _result(self, run: Run, held: int) -> tuple[dict[str, np.ndarray], float] | None:
+        """What a chunk left, and the seconds that it took; None if half of it is to be tried."""
+        if self.lab.dry_run:
+            plan, arrays = planned(run)
+            self.lab.plans.append(plan)
+            return arrays, 0.0
+        if held == 1:
+            return run.result()
+        # What was begun as a whole goes on as a whole.
+        if not run.is_begun() and not _fits(run.engine):
+            return None
+        try:
+            return run.result()
+        except DoesNotFitError:
+            if run.is_begun():
+                raise
+            return None
 
     def _run(self, members: Members, after: Carry | None, name: str) -> Run:
         engine = self.engine_of(members)
@@ -120,7 +134,12 @@ def _fits(engine: Engine) -> bool:
     limit = (device.memory_stats() or {}).get("bytes_limit", 0)
     if device.platform == "cpu":
         limit = _free_memory() // len(engine.devices)
-    return not limit or engine.programs["advance"].memory <= 0.9 * limit
+    try:
+        return not limit or engine.programs["advance"].memory <= 0.9 * limit
+    except jax.errors.JaxRuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        return False
 
 
 def _free_memory() -> int:

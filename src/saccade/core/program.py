@@ -46,6 +46,11 @@ def tracing() -> Iterator[None]:
             jax.config.update(hoisted, before)
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a device had no room: while a program was compiled, which tries its parts, or ran."""
+    return "RESOURCE_EXHAUSTED" in str(error)
+
+
 class Program:
     """A jitted function, lowered for some arguments (or their shapes)."""
 

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from saccade.core.engine import PIECES, Engine, at_best
-from saccade.core.errors import ConfigError, FileError, InterruptedTrainingError
+from saccade.core.errors import DoesNotFitError, FileError, InterruptedTrainingError
 from saccade.core.members import NOT_DIVERGED, Carry
 from saccade.core.optimiser import GradientFlow
+from saccade.core.program import is_out_of_memory
 from saccade.core.progress import FROM_CACHE, Progress
 from saccade.core.storage import locked, read_state, write_state
 
@@ -77,11 +78,14 @@ class Run:
             try:
                 return self._trained(header, arrays)
             except jax.errors.JaxRuntimeError as error:
-                if "RESOURCE_EXHAUSTED" not in str(error):
+                if not is_out_of_memory(error):
                     raise
-                raise ConfigError(
-                    f"{self.name}: {self.engine.count} members do not fit the device's memory; "
-                    f"train fewer at once, with Lab(members_at_once={self.engine.count // 2 or 1})"
+                count = self.engine.count
+                got = f"{count} members do not fit" if count > 1 else "one member does not fit"
+                fewer = f"train fewer at once, with Lab(members_at_once={count // 2})"
+                smaller = "take a smaller model, smaller batches or fewer examples"
+                raise DoesNotFitError(
+                    f"{self.name}: {got} the device's memory; {fewer if count > 1 else smaller}"
                 ) from error
 
     def _asked_for(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
