@@ -1,6 +1,7 @@
 """Figures for papers."""
 
 import dataclasses
+import itertools
 
 import matplotlib
 import matplotlib.colors
@@ -85,6 +86,21 @@ def test_the_legend_covers_no_axes(figures, tmp_path):
         canvas.savefig(tmp_path / "drawn.png")
         legend = canvas.legends[0].get_window_extent()
         assert not any(legend.overlaps(axes.get_tightbbox()) for axes in canvas.axes)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("high", [1.5, 2.9, 25.0, 1e4])
+def test_labels_of_a_log_axis_do_not_overlap(high, tmp_path):
+    x = np.geomspace(1, high, 5)
+    panel = Panel("p", "x", "y", (Line("line", x, x),), "log", "log")
+    canvas = drawing._drawn(Figure("f", "t", "", (panel, panel, panel)))
+    canvas.savefig(tmp_path / "drawn.png")
+    for axes in canvas.axes:
+        labels = [*axes.get_xticklabels(), *axes.get_xticklabels(minor=True)]
+        low, top = axes.get_xlim()
+        shown = [one for one in labels if one.get_text() and low <= one.get_position()[0] <= top]
+        boxes = sorted((one.get_window_extent() for one in shown), key=lambda box: box.x0)
+        assert len(boxes) >= 2
+        assert all(left.x1 <= right.x0 for left, right in itertools.pairwise(boxes))
 
 
 def test_heat_map_prints_every_number_and_marks_the_missing(figures):
