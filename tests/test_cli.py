@@ -159,6 +159,11 @@ def test_help_is_quick_because_it_imports_little():
             "sweep wrong: no such number, allowed:",
         ),
         (["run", "sen", "--sweep", "steps=1,2"], "sweep steps: used as one number"),
+        (["run", "sen_convolution", "--sweep", "steps=1,2"], "sweep steps: used as one number"),
+        (
+            ["run", "sen", "--rate", "1", "--sweep", "rate=1,2"],
+            "--rate: got a value and --sweep rate, allowed: one of them",
+        ),
         (["run", "sen", "--sweep", "rate=a,b"], "--sweep: got 'rate=a,b', allowed: NAME=V1,V2"),
         (["run", "sen", "--sweep", "rate"], "--sweep: got 'rate', allowed: NAME=V1,V2"),
         (["run", "sen", "--sweep", "rate=nan"], "sweep rate: got nan, allowed: finite numbers"),

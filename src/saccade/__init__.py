@@ -11,13 +11,19 @@ from saccade.version import __version__ as __version__
 
 
 def __getattr__(name: str) -> Any:
+    import difflib
     import importlib
 
     from saccade.names import public_names
 
-    if not name.startswith("_") and name in (known := public_names()):
+    known = public_names()
+    if name == "__all__":  # for `from saccade import *`
+        return list(known)
+    if name in known:
         return getattr(importlib.import_module(known[name]), name)
-    raise AttributeError(f"module 'saccade' has no attribute {name!r}")
+    close = "" if name.startswith("_") else "".join(difflib.get_close_matches(name, known, n=1))
+    hint = f"; did you mean {close}?" if close else ""
+    raise AttributeError(f"module 'saccade' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,7 @@
 `saccade.commands` has the commands, imported on use so that help is quick.
 """
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -78,11 +79,17 @@ def _prepared_run(arguments: list[str]) -> Callable[[], int]:
         return partial(_print, usage, 0 if arguments else 2)
     reference, *rest = arguments
     study = find_study(reference)
-    preset = first_value(rest, "--preset", RunOptions.preset)
+    usual = RunOptions.preset if RunOptions.preset in study.presets else next(iter(study.presets))
+    preset = first_value(rest, "--preset", usual)
     settings = f"settings of {study.name}, preset {preset}"
     parts = {"options": RunOptions(preset=preset), settings: study.config(preset)}
     (options, config), _ = parsed(parts, rest, f"saccade run {reference}")
-    config = study.swept(config, _sweeps(options.sweep))
+    sweeps = _sweeps(options.sweep)
+    for name in sweeps:
+        flag = f"--{name.replace('_', '-')}"
+        if any(re.match(f"{flag}(=|$)", one.replace("_", "-")) for one in rest):
+            raise ConfigError(f"{flag}: got a value and --sweep {name}, allowed: one of them")
+    config = study.swept(config, sweeps)
     return partial(_call, "run", options, study, config)
 
 

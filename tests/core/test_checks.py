@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -149,7 +150,8 @@ KINDS: dict[str, Given] = {
     "curvature: got 3, allowed: None, or a function of model and training set": (
         lambda: {"optimiser": GradientDescent(0.1, curvature=3)}  # pyright: ignore[reportArgumentType]
     ),
-    "start: got <class 'object'>, allowed: a Training, or None": {"start": object},
+    "frozen: got 'table', allowed: several paths, ('table',)": {"frozen": "table"},
+    "start: got the type type, allowed: a Training, or None": {"start": object},
     f"steps: got -1, {STEPS}": {"steps": -1},
     f"steps: got 1.5, {STEPS}": {"steps": 1.5},
     f"steps: got True, {STEPS}": {"steps": True},
@@ -237,7 +239,7 @@ MEASURED: dict[str, Given] = {
 
 SINGLE = (
     "sweep rate: used as one number, but it stands for 0.1, 0.2, allowed: + - * / ** with numbers; "
-    "loop over `values`, or refuse the sweep (`require_single`)"
+    "it cannot be swept here, unless the code loops over its `values`"
 )
 
 SWEEPS: dict[str, Given] = {
@@ -363,3 +365,18 @@ def test_the_line_of_the_users_code_is_named(lab: Lab, given: Given):
 
 def test_a_mistake_without_a_line_of_the_users_names_none(lab: Lab):
     assert refusal(lab, topic_words_of_vectors).endswith("RandomSequences does not have")
+
+
+def test_a_refusal_comes_without_frames_of_jax(lab: Lab):
+    """In a notebook, too, the sentence is what one sees; the user's own error stays attached."""
+
+    def wrong(model: Any, batch: Any) -> Any:
+        raise KeyError("mine")
+
+    for loss, attached in ((lambda model: 0.0, False), (wrong, True)):
+        with pytest.raises(ConfigError) as caught:
+            lab.train(**arguments(loss=loss))
+        shown = "".join(traceback.format_exception(caught.value, chain=False))
+        assert "site-packages" not in shown
+        assert shown.endswith(f"{caught.value}\n")
+        assert (caught.value.__cause__ is not None) == attached

@@ -338,7 +338,7 @@ def test_missing_arm_is_undetermined():
     record = record_of([0.1, 0.2, 0.3])
     judgement = judge(record, check(arms=("main", "frozen")))
     assert judgement.verdict == "undetermined"
-    assert judgement.reason == "premise not met: arm frozen was not run"
+    assert judgement.reason == "premise not met: arm frozen was not run (the record has main)"
     assert judgement.findings == ()
     explained = check(
         arms=("main", "frozen"),
@@ -633,7 +633,7 @@ def test_a_pooled_sample_may_have_further_dims_but_needs_seeds():
 
     judgement = judge(record_of(TIMES), check(AtMost(13.0), pooled(), measure=per_word))
     assert judgement.verdict == "holds"
-    with pytest.raises(TypeError, match="'error' must measure one number per seed"):
+    with pytest.raises(ConfigError, match=r"'error': got the dims .*allowed: one number per seed"):
         judge(
             record_of(TIMES),
             check(
@@ -757,7 +757,7 @@ def test_members_that_diverged_elsewhere_do_not_count():
 )
 @pytest.mark.parametrize("statistic", [Mean(), EverySeed(), Rate()], ids=["mean", "every", "rate"])
 def test_a_measure_without_exactly_one_number_per_seed_is_an_error(change, statistic):
-    with pytest.raises(TypeError, match="'error' must measure one number per seed"):
+    with pytest.raises(ConfigError, match=r"'error': got the dims .*allowed: one number per seed"):
         judge(
             record_of([0.1, 0.2, 0.3]),
             check(

@@ -131,8 +131,13 @@ def test_what_cannot_go_on_is_refused(lab: Lab):
         train(lab, 5, after=kept, seeds=Seeds(3, data=7))
     with pytest.raises(ConfigError, match="start: got a training beside `after`"):
         train(lab, 5, after=kept, start=plain)
-    with pytest.raises(ConfigError, match="after: got 'a file', allowed: a Training, or None"):
+    with pytest.raises(ConfigError, match="after: got the type str, allowed: a Training, or None"):
         train(lab, 5, after="a file")
+    settings: dict[str, Any] = {"batches": Minibatch(4), "keep_state": True}
+    first = train(lab, 2, task=Sentences(), **settings)
+    other = Sentences(Sentences().lengths[::-1])
+    with pytest.raises(ConfigError, match="after: got a training on other examples, allowed: the"):
+        train(lab, 2, task=other, after=first, **settings)
 
 
 def test_sweeps_and_time_go_on_whatever_the_second_call_names(lab: Lab):
@@ -163,12 +168,13 @@ def test_models_are_picked_by_seed_and_value(lab: Lab):
         for seed in (7, 3):
             model = training.model(rate=rate, seed=seed)
             np.testing.assert_array_equal(model.table, last.sel(rate=rate, seed=seed))
-    with pytest.raises(ConfigError, match=r"model: got rate 0.3, allowed: one of 0.1, 0.2"):
+    with pytest.raises(ConfigError, match=r"model: got rate 0.3, allowed: rate as one of 0.1, 0.2"):
         training.model(rate=0.3, seed=3)
-    with pytest.raises(ConfigError, match=r"model: got rate None, allowed: one of 0.1, 0.2"):
+    with pytest.raises(ConfigError, match=r"model: got no rate, allowed: rate as one of 0.1, 0.2"):
         training.model(seed=3)
     with pytest.raises(ConfigError, match="model: got speed, allowed: rate, seed"):
         training.model(speed=3)
+    assert repr(training).startswith("<Training: 2 rate, 2 seed, 2 step, ")
     alone = train(lab, 4, seeds=1)
     np.testing.assert_array_equal(alone.model().table, alone.models.table[0])
 

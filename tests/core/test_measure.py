@@ -87,7 +87,8 @@ def test_a_model_that_is_not_finite_is_marked(lab: Lab):
         ({"steps": (0, 4)}, "steps: got .0, 4., allowed: a whole number for each of the 3 models"),
         ({"again": 1}, r"those of steps 0 and 8 \(seed 5\) have equal weights, .* saved twice\?"),
         ({"other": 1}, "seed 5, step 4 and of seed 5, step 8 differ in structure or shapes"),
-        ({"models": []}, "models: got list, allowed: a list of Equinox modules, or lists by seed"),
+        ({"models": []}, "models: got none, allowed: a list of Equinox modules, or a dict of such"),
+        ({"models": ["a"]}, "models: got a list with the type str, allowed: a list of Equinox"),
     ],
 )
 def test_checkpoints_that_make_no_sense_are_named(lab: Lab, trained, change, problem):

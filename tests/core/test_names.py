@@ -66,6 +66,17 @@ def test_unknown_and_private_names_are_refused():
             getattr(saccade, name)
 
 
+def test_a_close_name_is_suggested():
+    with pytest.raises(AttributeError, match=r"did you mean LabelledText\?"):
+        getattr(saccade, "Labeled" + "Text")
+
+
+def test_all_names_can_be_imported_at_once():
+    names: dict[str, object] = {}
+    exec("from saccade import *", names)
+    assert set(public_names()) <= set(names)
+
+
 def test_stub_for_type_checkers_is_current():
     """Written by `python -m saccade.names`."""
     assert Path(saccade.__file__).with_suffix(".pyi").read_text(encoding="utf-8") == stub()

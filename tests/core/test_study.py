@@ -93,6 +93,17 @@ def test_run_records_config_verdicts_and_time(tmp_path: Path):
     json.dumps(dict(record.verdicts), allow_nan=False)
 
 
+def test_an_experiment_gives_arms(tmp_path: Path):
+    wrong = dataclasses.replace(STUDY, experiment=lambda config, lab: {"main": 3})
+    with pytest.raises(ConfigError, match="experiment gave the type int, allowed: a dict of arms"):
+        wrong.run(wrong.config("quick"), Lab(tmp_path, progress=None))
+
+
+def test_a_claim_has_an_id_of_its_own():
+    with pytest.raises(ConfigError, match=f"two claims {STUDY.claims[0].id}, allowed: every id"):
+        dataclasses.replace(STUDY, claims=[STUDY.claims[0]] * 2)
+
+
 def test_swept_run_has_a_cell_for_every_value(tmp_path: Path):
     config = STUDY.swept(STUDY.config("quick"), {"rate": (0.1, 0.3)})
     record = STUDY.run(config, Lab(tmp_path))

@@ -233,6 +233,12 @@ def test_dropout_acts_at_three_places():
         assert not np.allclose(still, dropped), acting
 
 
+@pytest.mark.parametrize("name", ["layers", "heads", "dimension", "hidden", "longest"])
+def test_what_shapes_depend_on_is_not_swept(name):
+    with pytest.raises(ConfigError, match=f"sweep {name}: cannot be swept, because shapes depend"):
+        dataclasses.replace(CONFIG, **{name: Swept.over(name, [8, 16])})
+
+
 def test_the_rate_of_dropout_is_swept():
     """Within one program; a rate of zero is no dropout."""
     config = dataclasses.replace(CONFIG, dropout=Swept.over("dropout", [0.0, 0.5]))

@@ -297,14 +297,14 @@ def naming(title: str, what: str, *parts: Any) -> Iterator[None]:
 
 def _traced_counts(config: Any) -> list[str]:
     """Fields of a config that hold a whole number of a sweep, while tracing."""
-    if not dataclasses.is_dataclass(config):
+    if not dataclasses.is_dataclass(config) or isinstance(config, eqx.Module):
         return []
     found = []
     for field in dataclasses.fields(config):
         value: Any = getattr(config, field.name, None)
         if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.integer):
             found.append(field.name)
-        elif not isinstance(value, eqx.Module):
+        else:
             found += _traced_counts(value)
     return found
 

@@ -218,7 +218,8 @@ def _measured(check: Check, record: Record, config: Any) -> tuple[list[xr.DataAr
     for pattern, names in found.items():
         if not names:
             why = f": {check.missing(record.arms, config)}" if check.missing is not None else ""
-            raise PremiseNotMetError(f"arm {pattern} was not run{why}")
+            known = f" (the record has {', '.join(record.arms)})" if not why else ""
+            raise PremiseNotMetError(f"arm {pattern} was not run{why}{known}")
     arms = ClaimArms(record, [name for names in found.values() for name in names])
     given = check.measure(arms, config)
     samples = [one.astype(float) for one in (given if isinstance(given, tuple) else (given,))]
@@ -226,8 +227,9 @@ def _measured(check: Check, record: Record, config: Any) -> tuple[list[xr.DataAr
     for sample in samples:
         extra = set(sample.dims) - {"seed", *record.sweeps}
         if "seed" not in sample.dims or (per_seed and (extra or len(samples) > 1)):
-            raise TypeError(
-                f"check {check.quantity!r} must measure one number per seed, got dims {sample.dims}"
+            raise ConfigError(
+                f"check {check.quantity!r}: got the dims {', '.join(map(str, sample.dims))}, "
+                "allowed: one number per seed"
             )
     kept = {*record.sweeps, "seed"} if per_seed else set(record.sweeps)
     lost = xr.zeros_like(samples[0], dtype=bool) if per_seed else xr.DataArray(False)

@@ -1,9 +1,13 @@
 """The errors that saccade raises on purpose: each is one sentence and has an exit code."""
 
+import functools
 import os
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
+F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE, _STANDARD = Path(__file__).parents[1], Path(os.__file__).parent
 
 
@@ -58,6 +62,24 @@ def described(error: BaseException) -> str:
     line = next(iter(text.strip().splitlines()), "")
     line = f"{line[:147]}..." if len(line) > 150 else line
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def plainly(function: F) -> F:
+    """A function whose own errors come without what led to them, frames of JAX above all; only an
+    error of the user's code stays attached.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except SaccadeError as error:
+            cause = error.__cause__
+            error.__notes__ = []
+            users = cause is not None and place_of(cause) is not None
+            raise error.with_traceback(None) from (cause if users else None)
+
+    return cast(F, wrapped)
 
 
 def located(error: BaseException) -> str:

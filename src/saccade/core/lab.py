@@ -26,7 +26,7 @@ from saccade.core.checks import (
 )
 from saccade.core.dataset import Frame
 from saccade.core.engine import Engine
-from saccade.core.errors import ConfigError, FileError
+from saccade.core.errors import ConfigError, FileError, plainly
 from saccade.core.identity import address, call_identity, content, surroundings
 from saccade.core.interfaces import (
     AbstractCorpus,
@@ -90,6 +90,8 @@ class Lab:
             raise ConfigError(f"precision: got {self.precision!r}, allowed: float32, float64")
         if self.members_at_once is not None:
             require_count(self, "members_at_once")
+        if self.progress is not None and not callable(self.progress):
+            raise ConfigError(f"progress: got {self.progress!r}, allowed: a function, or None")
         _use_all_cores()
 
     @property
@@ -101,6 +103,7 @@ class Lab:
             return f"CPU, {len(devices)} cores"
         return kind if len(devices) == 1 else f"{len(devices)} x {kind}"
 
+    @plainly
     def train(
         self,
         task: AbstractTask,
@@ -152,7 +155,17 @@ class Lab:
             raise ConfigError(f"loss: got {loss!r}, allowed: a function of model and batch")
         for argument, value in (("start", start), ("after", after)):
             if value is not None and not isinstance(value, Training):
-                raise ConfigError(f"{argument}: got {value!r}, allowed: a Training, or None")
+                got = type(value).__name__
+                raise ConfigError(f"{argument}: got the type {got}, allowed: a Training, or None")
+        if isinstance(frozen, str):
+            raise ConfigError(f"frozen: got {frozen!r}, allowed: several paths, ({frozen!r},)")
+        if after is not None and isinstance(task, AbstractCorpus):
+            before = after._engine.task
+            if not isinstance(before, AbstractCorpus) or before.checksum != task.checksum:
+                raise ConfigError(
+                    "after: got a training on other examples, allowed: the same corpus with the "
+                    "same splits; start=training takes its weights to another one"
+                )
         apart = seeds.apart() if isinstance(seeds, Seeds) else {}
         chosen = chosen_seeds(seeds.of if isinstance(seeds, Seeds) else seeds)
         parts = _swept_parts(given, sweep or {})
@@ -191,6 +204,7 @@ class Lab:
         rest: Any = (seconds, self.precision, engine, leaves, members.start)
         return Training(trajectory, snapshot, digest or "", *rest)
 
+    @plainly
     def measure(
         self,
         task: AbstractTask,
@@ -288,7 +302,8 @@ def _swept_parts(
         head, _, rest = path.partition(".")
         if head not in parts or not rest:
             raise ConfigError(
-                f"sweep {path}: no such number, allowed: paths that begin with {', '.join(parts)}"
+                f"sweep {path}: no such number, allowed: paths that begin with {', '.join(parts)}, "
+                "such as optimiser.rate"
             )
         try:
             dim = path if last_names.count(path.rpartition(".")[2]) > 1 else rest

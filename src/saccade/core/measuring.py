@@ -41,9 +41,13 @@ class Checkpoints:
         given = models if isinstance(models, Mapping) else {0: models}
         runs = {}
         for seed, listed in zip(chosen_seeds(list(given)), given.values(), strict=True):
-            if isinstance(listed, eqx.Module) or not isinstance(listed, Sequence) or not listed:
+            several = isinstance(listed, Sequence) and not isinstance(listed, eqx.Module)
+            wrong = [one for one in listed if not isinstance(one, eqx.Module)] if several else []
+            if not several or not listed or wrong:
+                got = type(listed).__name__ if not several else "none"
+                got = f"a list with the type {type(wrong[0]).__name__}" if wrong else got
                 raise ConfigError(
-                    f"models: got {type(listed).__name__}, allowed: a list of Equinox modules, or "
+                    f"models: got {got}, allowed: a list of Equinox modules, or a dict of such "
                     "lists by seed"
                 )
             runs[seed] = tuple(_in_precision(model, precision) for model in listed)

@@ -70,6 +70,11 @@ class Study(Generic[ConfigT]):
     precision: Precision = "float32"
     """float64 where closed forms are checked to more digits than float32 has."""
 
+    def __post_init__(self):
+        ids = [claim.id for claim in self.claims]
+        for twice in {one for one in ids if ids.count(one) > 1}:
+            raise ConfigError(f"study {self.name}: two claims {twice}, allowed: every id once")
+
     def config(self, preset: str) -> ConfigT:
         if preset not in self.presets:
             raise ConfigError(f"preset: got {preset!r}, allowed: {', '.join(self.presets)}")
@@ -89,7 +94,13 @@ class Study(Generic[ConfigT]):
 
     def run(self, config: ConfigT, lab: Lab, preset: str = "custom") -> Record:
         """Do the experiment and judge its claims."""
-        arms = self.experiment(config, lab)
+        arms: Any = self.experiment(config, lab)
+        kinds = arms.values() if isinstance(arms, Mapping) else [arms]
+        for other in (one for one in kinds if not isinstance(one, Arm)):
+            raise ConfigError(
+                f"study {self.name}: experiment gave the type {type(other).__name__}, allowed: a "
+                'dict of arms, such as {"attention": Arm.of(training)}'
+            )
         sweeps = {name: list(swept.grid) for name, swept in swept_in(config).items()}
         for name in sweeps:
             if not any(name in arm.trajectory.dims for arm in arms.values()):

@@ -110,11 +110,12 @@ class Swept:
     def _as_number(self, *_: Any) -> Any:
         raise ConfigError(
             f"sweep {self.name}: used as one number, but it stands for {_listed(self.values)}, "
-            "allowed: + - * / ** with numbers; loop over `values`, or refuse the sweep "
-            "(`require_single`)"
+            "allowed: + - * / ** with numbers; it cannot be swept here, unless the code loops over "
+            "its `values`"
         )
 
     __array_ufunc__ = None
+    __array__ = _as_number
     __float__ = __int__ = __index__ = __bool__ = __abs__ = _as_number
     __lt__ = __le__ = __gt__ = __ge__ = _as_number
 

@@ -41,6 +41,10 @@ class Training:
     start: Any = None
     """The weights with which the members began, if their seeds did not draw them."""
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{size} {dim}" for dim, size in self.trajectory.sizes.items())
+        return f"<Training: {sizes}; {', '.join(map(str, self.trajectory.data_vars))}>"
+
     @property
     def state(self) -> Carry:
         """The whole last state of all members: weights, optimiser, order of examples."""
@@ -74,7 +78,8 @@ class Training:
             value = where.get(name, values[0] if len(values) == 1 else None)
             if value not in values:
                 shown = ", ".join(f"{one:g}" for one in values)
-                raise ConfigError(f"model: got {name} {value}, allowed: one of {shown}")
+                got = f"{name} {value}" if name in where else f"no {name}"
+                raise ConfigError(f"model: got {got}, allowed: {name} as one of {shown}")
             places.append(values.index(value))
         at = int(np.ravel_multi_index(places, [len(values) for values in axes.values()]))
         pick = lambda one: jnp.asarray(one[at]) if eqx.is_array(one) else one  # noqa: E731

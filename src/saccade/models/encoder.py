@@ -31,7 +31,13 @@ from saccade.core.interfaces import (
     Output,
     cross_entropy,
 )
-from saccade.core.sweep import require, require_choices, require_count, require_finite
+from saccade.core.sweep import (
+    require,
+    require_choices,
+    require_count,
+    require_finite,
+    require_single,
+)
 from saccade.models.freezing import without
 from saccade.models.kernels import KERNELS, AbstractKernel, KernelName
 from saccade.models.linear import Linear
@@ -259,6 +265,8 @@ class EncoderConfig(AbstractModelConfig):
 
     def __post_init__(self):
         require_choices(self)
+        shapes = ("layers", "heads", "dimension", "hidden", "longest")
+        require_single(self, "because shapes depend on it", *shapes)
         require_count(self, "layers", "heads", "dimension", "hidden")
         divisor = f"a divisor of the dimension, {self.dimension}"
         require(self, "heads", divisor, lambda heads: self.dimension % heads == 0)
