@@ -44,6 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest tests, on documents and commands, begin first: no worker waits for them."""
+    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
     if config.getoption("--slow") or "slow" in (config.getoption("-m") or ""):
         return
     for item in items:

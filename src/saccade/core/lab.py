@@ -309,7 +309,10 @@ def _swept_parts(
             dim = path if last_names.count(path.rpartition(".")[2]) > 1 else rest
             parts[head] = with_sweep(parts[head], rest, values, dim)
         except ConfigError as error:
-            raise ConfigError(f"{head}: {error}") from error
+            hint = ""
+            if isinstance(parts[head], OptaxOptimiser):
+                hint = "; of an Optax transformation, what optax.inject_hyperparams keeps"
+            raise ConfigError(f"{head}: {error}{hint}") from error
     return parts["task"], parts["model"], parts["optimiser"]
 
 
