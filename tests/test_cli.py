@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from saccade import __version__
+from saccade import __version__, registry
 from saccade.cli import main, prepared
 from saccade.core.lab import Lab
 from saccade.core.record import Record
+from saccade.core.study import Study
 from saccade.options import RunOptions, parsed
 from saccade.registry import find_study, study_names
 from saccade.studies import sen_convolution
@@ -68,7 +69,7 @@ def tiny_run(output: Path) -> dict:
         ),
         (["reproduce", "--help"], ["--page", "--only"]),
         (["report", "--help"], ["--output"]),
-        (["ledger", "--help"], ["--output", "--json"]),
+        (["ledger", "--help"], ["--output", "--json", "--known"]),
         (["compact", "--help"], ["--output"]),
     ],
     ids=lambda value: (
@@ -307,6 +308,7 @@ STUDIES = (
     "kernels_stationary",
     "ktiw_agreement",
     "ktiw_copying",
+    "ktiw_fate",
     "ktiw_limits",
     "ktiw_multihead",
     "ktiw_proxy",
@@ -321,7 +323,7 @@ STUDIES = (
 )
 
 
-def test_list_names_the_fifteen_studies(capsys):
+def test_list_names_the_sixteen_studies(capsys):
     assert called("list", "--json") == 0
     assert tuple(row["name"] for row in json.loads(capsys.readouterr().out)) == STUDIES
     assert called("list") == 0
@@ -366,7 +368,7 @@ def test_run_leaves_a_record_and_figures(tiny_run, output):
     assert tiny_run["study"] == "sen_convolution"
     assert tiny_run["preset"] == "quick"
     assert [claim["claim"] for claim in tiny_run["claims"]] == ["A-14"]
-    assert tiny_run["claims"][0]["verdict"] == "undetermined", "two seeds of five"
+    assert tiny_run["claims"][0]["verdict"] != "holds", "two seeds of four steps"
     figures = {path.name for path in (record.parent / "figures").iterdir()}
     assert {"sen_convolution_distributions.png", "sen_convolution_curves.png"} <= figures
 
@@ -387,7 +389,7 @@ def test_run_without_json_shows_verdict_folder_and_cache(tiny_run, output, capsy
     assert called("run", "sen_convolution", *TINY, "--output", str(output)) == 0
     told = capsys.readouterr().out
     assert "A-14" in told
-    assert "undetermined" in told
+    assert tiny_run["claims"][0]["verdict"] in told
     folder = Path(tiny_run["record"]).parent
     assert f"1 training, 1 from the cache; record and figures: {folder}\n" in told
 
@@ -448,21 +450,153 @@ def test_compact_takes_the_folder_of_one_record_and_says_its_size(tiny_run, tmp_
     assert not (tmp_path / "other.nc").exists()
 
 
-def test_reproduce_says_what_is_not_as_expected(tiny_run, output, tmp_path, monkeypatch, capsys):
-    """Two seeds decide nothing, so A-14 is not as expected, and the exit code says so."""
+# -- known verdicts --------------------------------------------------------------------------------
+
+OWN = """
+import dataclasses
+import numpy as np
+import xarray as xr
+from saccade.core.bound import AtMost
+from saccade.core.claim import Check, Claim
+from saccade.core.record import Arm
+from saccade.core.statistics import EverySeed
+from saccade.core.study import Study
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    seeds: int = 3
+    error: float = 0.5
+
+def experiment(config, lab):
+    error = xr.DataArray(np.full((config.seeds, 1), config.error), dims=("seed", "step"))
+    lost = xr.DataArray(np.full(config.seeds, -1), dims="seed")
+    trajectory = xr.Dataset({"error": error, "diverged_at": lost}, {"step": [0]})
+    return {"main": Arm(trajectory, xr.Dataset(), xr.Dataset())}
+
+def claim(name, limit):
+    check = Check("error", lambda arms, _: arms["main"].end["error"], AtMost(limit), "main")
+    return Claim(name, "It is small.", "section 1", check, "none", statistic=EverySeed())
+
+CLAIMS = (claim("X-1", 0.6), claim("X-2", 0.4))
+PRESETS = {"quick": Config(), "paper": Config(5)}
+STUDY = Study("known_study", "Known", "Nobody 2026", PRESETS, experiment, CLAIMS)
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a study without trainings; X-1 holds, X-2 fails."""
+    monkeypatch.setattr(registry, "_loaded", {})
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "known_study.py").write_text(OWN)
+    return tmp_path / "known_study.py"
+
+
+def keep(file: Path, verdicts: str) -> None:
+    words = {"h": "holds", "f": "fails", "u": "undetermined"}
+    known = {f"X-{place}": words[one] for place, one in enumerate(verdicts, 1)}
+    file.with_name("known.json").write_text(json.dumps({"known_study": {"quick": known}}))
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "told"),
+    [
+        ("", ""),
+        ("hf", ""),
+        ("h", ""),
+        ("hh", "X-2 (holds, now fails)"),
+        ("uh", "X-1 (undetermined, now holds), X-2 (holds, now fails)"),
+    ],
+)
+def test_reproduce_says_which_verdicts_are_not_the_known_ones(verdicts, told, own, capsys):
+    """Also where a claim fails, the exit code is 0 if that is known, or nothing is known."""
+    keep(own, verdicts)
+    given = ["--study", str(own), "--only", "known_study"]
+    assert called("reproduce", *given) == bool(told)
+    printed = capsys.readouterr()
+    last = f"saccade: other verdicts than the known ones: {told}\n"
+    assert printed.err.endswith(last) == bool(told)
+    assert ("than the known ones" in Path("report.html").read_text()) == bool(told)
+    assert called("reproduce", *given, "--json") == bool(told)
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["changed"] for row in rows] == [f"{row['claim']} (" in told for row in rows]
+
+
+def test_without_a_table_nothing_is_known(own, capsys):
+    assert called("reproduce", "--study", str(own), "--only", "known_study", "--json") == 0
+    assert [row["known"] for row in json.loads(capsys.readouterr().out)] == [None, None]
+
+
+WRONG = b'{"known_study": {"quick": {"X-1": "true"}}}'
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", WRONG, b"\xff"])
+def test_a_broken_table_is_one_line(content, own, capsys):
+    assert called("run", str(own)) == 0
+    record = "runs/known_study-quick/record.nc"
+    own.with_name("known.json").write_bytes(content)
+    commands = (["run", str(own), "--output", "other"], ["reproduce", "--only", str(own)])
+    commands += (["ledger", record], ["report", record], ["ledger", record, "--known=known.json"])
+    for command in commands:
+        capsys.readouterr()
+        assert called(*command) == 1
+        assert re.fullmatch(r"saccade: [^\n]*known\.json: [^\n]+\n", capsys.readouterr().err)
+    assert own.with_name("known.json").read_bytes() == content
+    assert not Path("other").exists()
+
+
+def test_ledger_keeps_verdicts_as_the_known_ones(own, capsys):
+    for preset in ("quick", "paper"):
+        assert called("run", str(own), "--preset", preset) == 0
+    quick, paper = (f"runs/known_study-{preset}" for preset in ("quick", "paper"))
+    own.with_name("known.json").write_text('{"other": {"quick": {"A-1": "fails"}}}')
+    now = {"X-1": "holds", "X-2": "fails"}
+    others = {"other": {"quick": {"A-1": "fails"}}}
+    capsys.readouterr()
+    for record, presets in ((quick, {"quick": now}), (paper, {"quick": now, "paper": now})):
+        assert called("ledger", record, "--known", "known.json") == 0
+        assert capsys.readouterr().out == "known.json: 0 changed verdicts\n"
+        known = json.loads(Path("known.json").read_text())
+        assert known == others | {"known_study": presets}
+    keep(own, "hh")
+    assert called("ledger", quick, "--known", "known.json") == 0
+    told = capsys.readouterr().out
+    assert told == "known.json: 1 changed verdict\nX-2 (known_study, quick): holds, now fails\n"
+    assert json.loads(Path("known.json").read_text()) == {"known_study": {"quick": now}}
+
+
+def test_a_changed_verdict_is_shown_in_the_ledger(own, capsys):
+    assert called("run", str(own)) == 0
+    keep(own, "hh")
+    capsys.readouterr()
+    assert called("ledger", "runs") == 0
+    told = capsys.readouterr().out
+    assert "| fails (known: holds) |" in told
+    assert "\n* X-2 (holds, now fails).\n" in told
+
+
+def test_only_records_of_presets_are_kept_as_known(own, monkeypatch, capsys):
+    assert called("run", str(own), "--error", "0.3") == 0
+    capsys.readouterr()
+    assert called("ledger", "runs", "--known", "known.json") == 2
+    assert capsys.readouterr().err == "saccade: known_study, quick: not the record of a preset\n"
+    monkeypatch.setattr(registry, "_loaded", {})
+    assert called("ledger", "runs", "--known", "known.json") == 2
+    assert "is not installed; only verdicts of now can be kept\n" in capsys.readouterr().err
+    assert not Path("known.json").exists()
+
+
+def test_reproduce_takes_trainings_from_the_cache(tiny_run, output, tmp_path, monkeypatch, capsys):
     quick = sen_convolution.STUDY.config("quick")
-    (config,), _ = parsed({"settings": quick}, [*TINY, "--rate", "0.15"], "test")
-    monkeypatch.setattr(
-        sen_convolution,
-        "STUDY",
-        dataclasses.replace(sen_convolution.STUDY, presets={"quick": config}),
-    )
-    page = tmp_path / "page.html"
+    (config,), _ = parsed({"settings": quick}, TINY, "test")
+    tiny = dataclasses.replace(sen_convolution.STUDY, presets={"quick": config})
+    monkeypatch.setattr(sen_convolution, "STUDY", tiny)
+    monkeypatch.setattr(Study, "known", lambda study, preset: {"A-14": "holds"})
+    page, verdict = tmp_path / "page.html", tiny_run["claims"][0]["verdict"]
     given = ["--only", "sen_convolution", "--output", str(output), "--page", str(page)]
     assert called("reproduce", *given) == 1
     printed = capsys.readouterr()
-    assert printed.err.splitlines()[-1] == "saccade: not as expected: A-14"
+    told = f"other verdicts than the known ones: A-14 (holds, now {verdict})"
+    assert printed.err.splitlines()[-1] == f"saccade: {told}"
     assert "A-14" in page.read_text()
     assert "1 training, 1 from the cache; the page:" in printed.out
-    assert called("reproduce", *given, "--json") == 1
-    assert "A-14" in json.dumps(json.loads(capsys.readouterr().out))

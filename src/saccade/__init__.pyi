@@ -49,6 +49,7 @@ from saccade.core.interfaces import Splits as Splits
 from saccade.core.interfaces import Variable as Variable
 from saccade.core.interfaces import cross_entropy as cross_entropy
 from saccade.core.lab import Lab as Lab
+from saccade.core.loss import own_loss as own_loss
 from saccade.core.members import initial_model as initial_model
 from saccade.core.members import purpose_key as purpose_key
 from saccade.core.members import training_set as training_set
@@ -80,9 +81,12 @@ from saccade.core.schedule import Recording as Recording
 from saccade.core.start import Seeds as Seeds
 from saccade.core.start import seed_of as seed_of
 from saccade.core.statistics import AbstractStatistic as AbstractStatistic
+from saccade.core.statistics import Deterministic as Deterministic
 from saccade.core.statistics import EverySeed as EverySeed
 from saccade.core.statistics import Finding as Finding
 from saccade.core.statistics import FisherTest as FisherTest
+from saccade.core.statistics import GeometricMean as GeometricMean
+from saccade.core.statistics import McNemarTest as McNemarTest
 from saccade.core.statistics import Mean as Mean
 from saccade.core.statistics import Pooled as Pooled
 from saccade.core.statistics import Rate as Rate
@@ -144,6 +148,7 @@ from saccade.models.kernels import Softmax as Softmax
 from saccade.models.linear import Linear as Linear
 from saccade.models.one_layer_transformer import Blocks as Blocks
 from saccade.models.one_layer_transformer import Guesses as Guesses
+from saccade.models.one_layer_transformer import NormalisedInputs as NormalisedInputs
 from saccade.models.one_layer_transformer import OneLayerTransformer as OneLayerTransformer
 from saccade.models.one_layer_transformer import (
     OneLayerTransformerConfig as OneLayerTransformerConfig,
@@ -167,7 +172,9 @@ from saccade.probes.co_occurrence import CountTable as CountTable
 from saccade.probes.co_occurrence import Lexicon as Lexicon
 from saccade.probes.co_occurrence import LexiconRates as LexiconRates
 from saccade.probes.feature_matrix import FeatureMatrix as FeatureMatrix
+from saccade.probes.feature_matrix import FirstOrderQueries as FirstOrderQueries
 from saccade.probes.feature_matrix import ReachOfQueries as ReachOfQueries
+from saccade.probes.feature_matrix import ValueModes as ValueModes
 from saccade.probes.keywords import KeywordLogits as KeywordLogits
 from saccade.probes.model_probe import AbstractModelProbe as AbstractModelProbe
 from saccade.probes.motion import AbstractPartProbe as AbstractPartProbe
@@ -188,6 +195,7 @@ from saccade.probes.topic_words import AbstractItemProbe as AbstractItemProbe
 from saccade.probes.topic_words import AbstractTopicProbe as AbstractTopicProbe
 from saccade.probes.topic_words import CentredTopicWords as CentredTopicWords
 from saccade.probes.topic_words import Distributions as Distributions
+from saccade.probes.topic_words import KeySquares as KeySquares
 from saccade.probes.topic_words import OtherWords as OtherWords
 from saccade.probes.topic_words import QueryNorm as QueryNorm
 from saccade.probes.topic_words import Surroundings as Surroundings
@@ -195,6 +203,7 @@ from saccade.probes.topic_words import TopicWords as TopicWords
 from saccade.probes.topic_words import Velocities as Velocities
 from saccade.probes.translation import AbstractPairProbe as AbstractPairProbe
 from saccade.probes.translation import AbstractTranslationProbe as AbstractTranslationProbe
+from saccade.probes.translation import AttentionOffsets as AttentionOffsets
 from saccade.probes.translation import AttentionPlaces as AttentionPlaces
 from saccade.probes.translation import LexicalKnowledge as LexicalKnowledge
 from saccade.probes.translation import PairWords as PairWords
@@ -232,9 +241,11 @@ from saccade.theory.kernel_blindness import KernelBlindness as KernelBlindness
 from saccade.theory.linear_rate import LinearRate as LinearRate
 from saccade.theory.linear_rate import ProjectionFloor as ProjectionFloor
 from saccade.theory.optimal_attention import OptimalAttention as OptimalAttention
+from saccade.theory.query_conservation import QueryConservation as QueryConservation
 from saccade.theory.score_and_norm import Corollary1 as Corollary1
 from saccade.theory.score_and_norm import Theorem1 as Theorem1
 from saccade.theory.topic_word_flow import Lemma2 as Lemma2
 from saccade.theory.topic_word_flow import TopicWordState as TopicWordState
 from saccade.theory.value_optimum import ValueOptimum as ValueOptimum
+from saccade.theory.value_spectrum import ValueSpectrum as ValueSpectrum
 from saccade.version import __version__ as __version__

@@ -38,7 +38,7 @@ STUDY is the path of a .py file that defines STUDY, or one of: {names}.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit codes: 0 done, 1 failure or unexpected verdict, 2 wrong options, 130 interrupted."""
+    """Exit codes: 0 done, 1 failure or changed verdict, 2 wrong options, 130 interrupted."""
     try:
         return prepared(sys.argv[1:] if arguments is None else arguments)()
     except SaccadeError as error:

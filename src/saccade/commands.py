@@ -17,7 +17,7 @@ from saccade.core.lab import Lab
 from saccade.core.progress import Progress
 from saccade.core.record import Record
 from saccade.core.storage import write_atomically
-from saccade.core.study import Study
+from saccade.core.study import Study, read_known
 from saccade.core.workers import asked_to_stop, report, run_in_processes, sensible_number
 from saccade.options import (
     CompactOptions,
@@ -30,7 +30,7 @@ from saccade.options import (
 from saccade.registry import find_study, known_study, study_names
 from saccade.report import terminal
 from saccade.report.formatting import counted
-from saccade.report.judged import Entry, StoredStudy
+from saccade.report.judged import Entry, StoredStudy, changed, judged_claims
 from saccade.report.ledger import ledger_markdown, ledger_rows
 
 Show = Callable[[Progress], None]
@@ -152,9 +152,8 @@ def reproduce_command(options: ReproduceOptions, _: list[str]) -> int:
     else:
         terminal.print_to_terminal(terminal.ledger_table(rows))
         print(f"{display.summary()}; the page: {options.page}")
-    surprises = [row["claim"] for row in rows if row["verdict"] != row["expected"]]
-    if surprises:
-        raise SaccadeError(f"not as expected: {', '.join(surprises)}")
+    if others := changed(judged_claims(entries)):
+        raise SaccadeError(f"other verdicts than the known ones: {', '.join(others)}")
     return 0
 
 
@@ -196,6 +195,8 @@ def report_command(options: ReportOptions, paths: list[str]) -> int:
 
 def ledger_command(options: LedgerOptions, paths: list[str]) -> int:
     entries = _opened(_files(paths), options.study)
+    if options.known is not None:
+        return _keep_as_known(entries, options.known)
     if options.json:
         print(json.dumps(ledger_rows(entries), indent=2))
     elif options.output is None:
@@ -203,6 +204,32 @@ def ledger_command(options: LedgerOptions, paths: list[str]) -> int:
     if options.output is not None:
         write_atomically(options.output, ledger_markdown(entries).encode())
         print(f"the ledger: {options.output}", file=sys.stderr)
+    return 0
+
+
+def _keep_as_known(entries: Sequence[Entry], file: Path) -> int:
+    """Write verdicts into the table of known ones; other studies and presets stay as they are."""
+    others: list[str] = []
+    new: dict[str, dict[str, Any]] = {}
+    for study, record in entries:
+        if isinstance(study, StoredStudy):
+            raise ConfigError(f"{study.note}; only verdicts of now can be kept")
+        if not study.is_preset(record):
+            raise ConfigError(f"{study.name}, {record.preset}: not the record of a preset")
+        before = read_known(file, study.name, record.preset)
+        now = {one.claim: one.verdict for one in study.judge(record)}
+        new.setdefault(study.name, {})[record.preset] = now
+        others += [
+            f"{one} ({study.name}, {record.preset}): {before[one]}, now {verdict}"
+            for one, verdict in now.items()
+            if before.get(one, verdict) != verdict
+        ]
+    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    known |= {name: known.get(name, {}) | presets for name, presets in new.items()}
+    write_atomically(file, (json.dumps(known, indent=1, sort_keys=True) + "\n").encode())
+    print(
+        f"{file}: {counted(len(others), 'changed verdict')}" + "".join(f"\n{one}" for one in others)
+    )
     return 0
 
 
@@ -264,6 +291,7 @@ def _judging(record: Record) -> tuple[Study[Any] | None, str]:
         return None, f"the study {record.study!r} cannot be loaded ({error})"
     if study is None:
         return None, f"the study {record.study!r} is not installed"
+    study.known(record.preset)  # a broken file is no matter of the record
     try:
         study.judge(record)
     except Exception as error:  # an older record need not have what the measures of today read

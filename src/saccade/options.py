@@ -58,7 +58,7 @@ class RunOptions(_TrainingOptions):
 
 @dataclasses.dataclass(frozen=True)
 class ReproduceOptions(_TrainingOptions):
-    """Run every study on its quick preset; exit code 1 if a verdict is not the expected one."""
+    """Run every study on its quick preset; exit code 1 if a verdict is not the known one."""
 
     page: Path = Path("report.html")
     """The page to write."""
@@ -92,6 +92,8 @@ class LedgerOptions(_RecordOptions):
     """Markdown file to write; printed if none is given."""
     json: bool = False
     """Print JSON instead."""
+    known: Path | None = None
+    """Instead, keep these verdicts as the known ones in this file (known.json beside the study)."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -72,6 +72,8 @@ def record() -> Record:
         verdicts={"A-1": {"verdict": "holds", "value": None}},
         title="Scores and embeddings",
         paper="Lu 2021",
+        commit="0123456789abcdef+changes",
+        fingerprints={"A-1": "0123456789abcdef"},
     )
 
 
@@ -134,16 +136,16 @@ def test_record_without_arms_or_sweeps(tmp_path: Path):
 
 
 def test_record_of_the_first_schema_is_read(record: Record, tmp_path: Path):
-    """Saccade 0.1 had no title, and other names of the attributes of a variable."""
-    tree = record.tree()
-    tree.attrs = {k: v for k, v in tree.attrs.items() if k not in ("title", "paper")}
+    """Saccade 0.1 had no title and no commit, and other names of the attributes of a variable."""
+    tree, new = record.tree(), ("title", "paper", "commit", "fingerprints")
+    tree.attrs = {k: v for k, v in tree.attrs.items() if k not in new}
     tree.attrs["schema"] = FIRST_SCHEMA
     for node in tree.subtree:
         for name in map(str, node.data_vars):
             if "long_name" in node[name].attrs:
                 node[name].attrs = {"description": node[name].attrs["long_name"], "unit": "nats"}
     again = Record.open(saved_tree(tmp_path / "old.nc", tree))
-    assert (again.title, again.paper) == ("", "")
+    assert (again.title, again.paper, again.commit, again.fingerprints) == ("", "", "", {})
     loss = again.arm("FC").trajectory["loss"]
     assert loss.attrs == {"long_name": "mean cross-entropy, in nats", "units": "nats"}
     np.testing.assert_array_equal(loss, record.arm("FC").trajectory["loss"])

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -135,6 +136,82 @@ def test_start_of_another_precision_is_trained_in_the_labs_own(
     np.testing.assert_array_equal(
         rounded.trajectory["table"].isel(step=0), precise.models.table.astype(np.float32)
     )
+
+
+# -- edited weights --------------------------------------------------------------------------------
+
+
+def doubled(model: Any) -> Any:
+    return eqx.tree_at(lambda one: one.table, model, 2 * model.table)
+
+
+def test_edited_weights_are_those_with_which_another_training_begins(lab: Lab, first: Training):
+    edited = first.edited(doubled)
+    second = train(lab, start=edited)
+    np.testing.assert_array_equal(second.trajectory["table"].isel(step=0), 2 * first.models.table)
+    np.testing.assert_array_equal(edited.model(seed=3).table, 2 * first.model(seed=3).table)
+    unedited = train(lab, start=first)
+    np.testing.assert_array_equal(unedited.trajectory["table"].isel(step=0), first.models.table)
+    assert not np.allclose(second.models.table, unedited.models.table)
+
+
+def test_every_member_is_edited_by_itself(lab: Lab, swept: Training):
+    """The function sees the model of one member: here it takes away its own mean."""
+
+    def centred(model: Any) -> Any:
+        assert model.table.shape == (8, 2)
+        return eqx.tree_at(lambda one: one.table, model, model.table - model.table.mean())
+
+    second = train(lab, 0, seeds=(1,), start=swept.edited(centred))
+    begun, ended = start_of(second), end_of(swept)
+    rounding = 16 * 2**-23 * float(abs(ended).max())  # of a sum of sixteen numbers in float32
+    np.testing.assert_allclose(begun, ended - ended.mean(["word", "label"]), atol=rounding)
+
+
+def test_edited_trainings_can_be_edited_and_have_the_precision_of_the_first(precise_lab: Lab):
+    precise = train(precise_lab)
+    again = precise.edited(doubled).edited(doubled)
+    assert again.models.table.dtype == np.float64
+    np.testing.assert_array_equal(again.models.table, 4 * precise.models.table)
+
+
+def test_a_training_from_edited_weights_is_found_in_the_cache(lab: Lab, first: Training):
+    notes: list[str] = []
+    watched = Lab(lab.folder, progress=lambda progress: notes.append(progress.note))
+    edited = first.edited(doubled)
+    second = train(watched, 7, start=edited)
+    assert not any("cache" in note for note in notes)
+    again = train(watched, 7, start=train(lab).edited(doubled))
+    assert "from the cache" in notes[-1]
+    assert again.digest == second.digest != train(lab, 7, start=first).digest
+    xr.testing.assert_identical(again.trajectory, second.trajectory)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table[:4],
+        lambda table: table[None],
+        lambda table: table.astype(int),
+        lambda table: (table, table),
+        lambda table: 0.0,
+        lambda table: None,
+    ],
+    ids=["shape", "another dim", "type", "two", "a number", "nothing"],
+)
+def test_a_model_of_another_structure_is_refused(change: Any, first: Training):
+    def edit(model: Any) -> Any:
+        return eqx.tree_at(lambda one: one.table, model, change(model.table))
+
+    with pytest.raises(ConfigError, match="edited: got a model of another structure"):
+        first.edited(edit)
+
+
+def test_an_edited_training_has_no_state_to_go_on_from(lab: Lab):
+    kept = train(lab, keep_state=True)
+    train(lab, 1, after=kept)
+    with pytest.raises(ConfigError, match="got a training without its last state"):
+        train(lab, 1, after=kept.edited(doubled))
 
 
 # -- which member starts which ---------------------------------------------------------------------

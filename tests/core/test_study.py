@@ -1,7 +1,9 @@
 """Studies: refused presets and sweeps, and records that say what was run."""
 
 import dataclasses
+import functools
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,10 @@ import xarray as xr
 
 from saccade.core.bound import AtMost
 from saccade.core.claim import Check, Claim
-from saccade.core.errors import ConfigError
+from saccade.core.errors import ConfigError, FileError
 from saccade.core.lab import Lab
 from saccade.core.record import Arm
+from saccade.core.registration import fingerprint
 from saccade.core.study import Study
 from saccade.core.sweep import Swept
 
@@ -79,7 +82,7 @@ def test_run_records_config_verdicts_and_time(tmp_path: Path):
     assert record.config == {"seeds": 3, "rate": 0.1, "unused": 1.0, "sweeps": {}}
     stored = record.verdicts["A-1"]
     assert stored["verdict"] == "holds"
-    texts = ("statement", "source", "paper", "prediction", "tolerance", "expected_reason")
+    texts = ("statement", "source", "paper", "prediction", "tolerance", "explanation")
     assert [stored[name] for name in texts] == [
         "The error is small",
         "Nobody 2021, figure 1",
@@ -88,7 +91,9 @@ def test_run_records_config_verdicts_and_time(tmp_path: Path):
         "the figure",
         "",
     ]
+    assert (stored["known"], stored["registered"]) == (None, False)
     assert (record.title, record.paper) == ("An example", "Nobody 2021")
+    assert record.fingerprints == {"A-1": fingerprint(STUDY.claims[0])}
     assert "jax" in record.versions
     json.dumps(dict(record.verdicts), allow_nan=False)
 
@@ -147,6 +152,77 @@ def test_a_lying_file_changes_no_verdict(tmp_path: Path):
     lying = {"A-1": {**record.verdicts["A-1"], "verdict": "fails"}}
     assert STUDY.judge(dataclasses.replace(record, verdicts=lying))[0].verdict == "holds"
     assert STUDY.with_verdicts(record).verdicts == record.verdicts
+
+
+# -- known verdicts --------------------------------------------------------------------------------
+
+
+def study_in(folder: Path, known: str | None = None) -> Study[ExampleConfig]:
+    """The study, as if its experiment stood in a file of that folder."""
+    file, here = folder / "example.py", {"inner": experiment}
+    file.write_text("def outer(config, lab):\n    return inner(config, lab)\n")
+    exec(compile(file.read_text(), file, "exec"), here)
+    if known is not None:
+        (folder / "known.json").write_text(known)
+    return dataclasses.replace(STUDY, experiment=here["outer"])
+
+
+def test_the_known_verdict_of_a_preset_is_read_beside_the_study(tmp_path: Path):
+    study = study_in(tmp_path, '{"example": {"quick": {"A-1": "fails"}}}')
+    judgement = study.judge(study.run(study.config("quick"), Lab(tmp_path), "quick"))[0]
+    assert (judgement.verdict, judgement.known, judgement.changed) == ("holds", "fails", True)
+    assert study.known("paper") == {}
+    unknown = [
+        study.run(study.config("paper"), Lab(tmp_path), "paper"),
+        study.run(ExampleConfig(rate=0.05), Lab(tmp_path), "quick"),
+        study.run(study.config("quick"), Lab(tmp_path)),
+        study.run(study.swept(study.config("quick"), {"rate": [0.1]}), Lab(tmp_path), "quick"),
+    ]
+    assert [study.judge(record)[0].known for record in unknown] == [None] * 4
+    assert [study.is_preset(record) for record in unknown] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("known", [None, "{}", '{"other": {"quick": {"A-1": "fails"}}}'])
+def test_nothing_may_be_known(known: str | None, tmp_path: Path):
+    assert study_in(tmp_path, known).known("quick") == {}
+
+
+@pytest.mark.parametrize(
+    ("known", "why"),
+    [
+        ("{", "Expecting property name"),
+        ("[]", "'list' object has no attribute 'get'"),
+        ('{"example": []}', "'list' object has no attribute 'get'"),
+        ('{"example": {"quick": ["A-1"]}}', "'list' object has no attribute 'items'"),
+        (
+            '{"example": {"quick": {"A-1": "true"}}}',
+            "example, quick, A-1: got 'true', allowed: holds, fails, undetermined",
+        ),
+    ],
+)
+def test_a_broken_table_is_one_sentence_before_the_experiment(known, why, tmp_path, monkeypatch):
+    study = study_in(tmp_path, known)
+    monkeypatch.setitem(study.experiment.__globals__, "inner", None)  # pyright: ignore[reportFunctionMemberAccess]
+    with pytest.raises(FileError) as refused:
+        study.run(study.config("quick"), Lab(tmp_path), "quick")
+    assert re.search(rf"known\.json: .*{re.escape(why)}", str(refused.value))
+    assert "\n" not in str(refused.value)
+
+
+def test_an_experiment_may_be_any_function(tmp_path: Path):
+    """One without a file, such as a partial of a builtin, has no table and no commit."""
+    partial = dataclasses.replace(STUDY, experiment=functools.partial(experiment))
+    assert partial.run(partial.config("quick"), Lab(tmp_path), "quick").commit == (
+        STUDY.run(STUDY.config("quick"), Lab(tmp_path), "quick").commit
+    )
+
+    class Called:
+        def __call__(self, config: ExampleConfig, lab: Lab) -> Mapping[str, Arm]:
+            return experiment(config, lab)
+
+    study = dataclasses.replace(STUDY, experiment=Called())
+    record = study.run(study.config("quick"), Lab(tmp_path), "quick")
+    assert (record.commit, study.known("quick")) == ("", {})
 
 
 def test_sweeps_of_one_last_name_keep_their_paths():

@@ -13,6 +13,7 @@ from saccade.core.errors import ConfigError
 from saccade.models.attention_regression import (
     AttentionRegression,
     AttentionRegressionConfig,
+    query_curvature,
     value_curvature,
 )
 from saccade.models.kernels import KERNELS
@@ -273,3 +274,21 @@ def test_more_outputs_than_the_dimension_of_a_head_are_refused():
         ConfigError, match=r"^head_dimension: got 1, allowed: at least the 2 outputs"
     ):
         AttentionRegressionConfig(head_dimension=1).build(TASK, KEY)
+
+
+@each_kernel
+@pytest.mark.parametrize("sign", [1.0, -1.0], ids=["targets", "targets reversed"])
+def test_the_curvature_of_the_queries_is_the_largest_eigenvalue_of_the_hessian(kernel, sign):
+    with jax.enable_x64(True):
+        model, batch = parts(kernel)
+        batch = eqx.tree_at(lambda one: one.targets, batch, 3 * sign * batch.targets)
+
+        def loss(queries: Any) -> Any:
+            return eqx.tree_at(lambda one: one.queries, model, queries).loss(batch)
+
+        size = model.queries.size
+        hessian = jax.jit(jax.hessian(loss))(model.queries).reshape(size, size)
+        ours = float(jax.jit(query_curvature)(model, batch))
+    eigenvalues = np.linalg.eigvalsh(hessian)
+    assert eigenvalues[0] < 0 < eigenvalues[-1]
+    assert ours == pytest.approx(eigenvalues[-1], rel=1e-3)

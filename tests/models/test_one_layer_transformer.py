@@ -23,6 +23,7 @@ from saccade.core.schedule import Every, Recording
 from saccade.models.counting import id_counts
 from saccade.models.one_layer_transformer import (
     Blocks,
+    NormalisedInputs,
     OneLayerTransformer,
     OneLayerTransformerConfig,
     TiedScores,
@@ -175,6 +176,70 @@ def test_tied_scores_are_three_numbers_and_markers_are_like_any_other():
         assert table[query, key] == expected
 
 
+# -- the inputs of the authors' code ---------------------------------------------------------------
+
+
+def test_outputs_with_normalised_inputs_are_those_of_the_formula():
+    """f(X) = W_V Z Attn(X) + b_V with Z the LayerNorm of one-hot vectors plus the type vector."""
+    with jax.enable_x64(True):
+        config = OneLayerTransformerConfig(embedding="normalised", layer_biases=True)
+        model, batch = scattered(config, PLAIN), documents(PLAIN)
+        output = jax.jit(lambda model, batch: model(batch))(model, batch)
+        assert model.inputs is not None
+        common, gain, shift = map(np.asarray, jax.tree.leaves(model.inputs))
+        names = ("values", "keys", "queries", "value_bias", "key_bias", "query_bias")
+        V, K, Q, b_V, b_K, b_Q = (np.asarray(getattr(model, name)) for name in names)
+    plain = np.eye(7)[np.asarray(batch.words)[0]] + common
+    centred = plain - plain.mean(axis=1, keepdims=True)
+    Z = centred / plain.std(axis=1, keepdims=True) * gain + shift
+    scores = (Z @ Q.T + b_Q) @ (Z @ K.T + b_K).T / np.sqrt(7)
+    attention = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        np.asarray(output.logits)[0], attention @ (Z @ V.T + b_V), rtol=0, atol=1e-11
+    )
+
+
+def test_identity_values_give_the_inputs_themselves():
+    with jax.enable_x64(True):
+        config = OneLayerTransformerConfig(embedding="normalised", values="identity")
+        model = scattered(config, PLAIN)
+        table = model.input_table()
+        np.testing.assert_array_equal(model.value_table(), np.asarray(table).T)
+        np.testing.assert_allclose(
+            model.word_similarity(), np.asarray(table).T @ np.asarray(table), **EXACT
+        )
+
+
+def test_normalised_inputs_are_almost_the_same_for_all_words():
+    """With t the centred type vector of 104 ids, |t|^2 near 103, words i and j have the cosine
+    (|t|^2 + t_i + t_j - 1/D) / sqrt((|t|^2 + 2 t_i + 1 - 1/D) (|t|^2 + 2 t_j + 1 - 1/D)): 0.99.
+    """
+    with jax.enable_x64(True):
+        inputs = NormalisedInputs.build(jax.random.key(5), 104)
+        table, vector = np.asarray(inputs.table()), np.asarray(inputs.type_vector)
+    norms = np.linalg.norm(table, axis=0)
+    np.testing.assert_allclose(norms, np.sqrt(104), rtol=1e-9)
+    cosines = table.T @ table / np.outer(norms, norms)
+    t, size = vector - vector.mean(), np.sum((vector - vector.mean()) ** 2)
+    square = size + 2 * t + 1 - 1 / 104
+    expected = (size + t[:, None] + t[None, :] - 1 / 104) / np.sqrt(np.outer(square, square))
+    apart = ~np.eye(104, dtype=bool)
+    np.testing.assert_allclose(cosines[apart], expected[apart], rtol=0, atol=1e-12)
+    # 1 - 1/|t|^2 to first order; |t|^2 is chi-squared with 103 degrees, so 103 +- 4 x 14.4.
+    assert 1 - 1 / 45 < cosines[apart].mean() < 1 - 1 / 161
+
+
+def test_as_many_numbers_learn_as_in_the_authors_code():
+    """33,176 with keys, queries and values trained; its type table has a second row, which no
+    word uses.
+    """
+    task = TopicDocuments(10, 10, markers=True)
+    config = OneLayerTransformerConfig(embedding="normalised", layer_biases=True)
+    model = scattered(config, task)
+    learned = eqx.filter(model, model.trainable())
+    assert sum(leaf.size for leaf in jax.tree.leaves(learned)) == 33_176 - 104
+
+
 # -- the short way ---------------------------------------------------------------------------------
 
 SHORT_WAYS = {
@@ -196,6 +261,7 @@ SHORT_WAYS = {
         {"kernel": "gaussian", "embedding": "trained", "dimension": 3, "layer_biases": True},
         PADDED,
     ),
+    "normalised": ({"embedding": "normalised", "layer_biases": True}, MARKED),
     "few rows": ({}, MANY),
 }
 
@@ -476,6 +542,7 @@ def blocks(task: Any) -> Blocks:
             {"values", "keys", "queries", "value_bias", "key_bias", "query_bias", "bias"},
         ),
         ({"attention": "uniform", "ridge": 0.3}, {"values"}),
+        ({"embedding": "normalised"}, {"inputs", "values", "keys", "queries"}),
         ({"attention": "tied", "values": blocks}, {"tied"}),
         ({"attention": "free", "values": blocks}, {"score_table"}),
         ({"embedding": "trained", "values": "identity", "attention": "uniform"}, {"embeddings"}),
@@ -541,7 +608,7 @@ def test_blocks_make_a_table_with_an_empty_row_for_every_id_that_is_no_word():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"embedding": "random"}, "embedding: got 'random', allowed: one_hot, trained"),
+        ({"embedding": "random"}, "embedding: got 'random', allowed: one_hot, trained, normalised"),
         ({"attention": "hard"}, "attention: got 'hard', allowed: uniform, learned, tied, free"),
         ({"start": "zero"}, "start: got 'zero', allowed: gaussian, uniform, default"),
         ({"kernel": "linear"}, "kernel: got 'linear', allowed: softmax, gaussian"),

@@ -11,8 +11,13 @@ from scipy.optimize import lsq_linear
 
 from saccade.core.interfaces import Moment
 from saccade.models.attention_regression import AttentionRegression
-from saccade.models.kernels import Gaussian
-from saccade.probes.feature_matrix import FeatureMatrix, ReachOfQueries
+from saccade.models.kernels import Gaussian, Softmax
+from saccade.probes.feature_matrix import (
+    FeatureMatrix,
+    FirstOrderQueries,
+    ReachOfQueries,
+    ValueModes,
+)
 from saccade.tasks.random_sequences import Sequences
 
 
@@ -80,6 +85,46 @@ def test_equal_sequences_have_a_smallest_singular_value_of_zero():
     # The best output is the mean of both targets.
     difference = np.asarray(batch.targets)[0] - np.asarray(batch.targets)[1]
     assert ours["floor"] == pytest.approx(np.sum(difference**2) / 4, rel=1e-10)
+
+
+def test_the_modes_are_those_of_the_hessian_in_the_values():
+    """Two outputs: the eigenvalues that are not 0, and the loss as the sum over modes."""
+    with jax.enable_x64(True):
+        model, batch = parts(5, 5)
+
+        def loss(values: Any) -> Any:
+            return eqx.tree_at(lambda one: one.values, model, values).loss(batch)
+
+        def probed(model: Any, batch: Any) -> Any:
+            loss = AttentionRegression.loss
+            return ValueModes()(Moment(None, model, batch, batch, loss, lambda: model))
+
+        size = model.values.size
+        hessian = np.asarray(jax.jit(jax.hessian(loss))(model.values)).reshape(size, size)
+        first = float(loss(model.values))
+        modes = {name: np.asarray(one) for name, one in jax.jit(probed)(model, batch).items()}
+    expected = np.linalg.eigvalsh(hessian)[-12:]
+    np.testing.assert_allclose(modes["mode_curvature"], expected, rtol=1e-8, atol=1e-10)
+    assert modes["mode_residual"].sum() / 2 == pytest.approx(first, rel=1e-12)
+
+
+def test_the_first_order_of_the_queries_gradient_is_its_limit_for_small_keys():
+    with jax.enable_x64(True):
+        model, batch = parts(5, 5)
+        tiny = (1e-7 * model.keys, Softmax())
+        model = eqx.tree_at(lambda one: (one.keys, one.kernel), model, tiny)
+
+        def loss(queries: Any) -> Any:
+            return eqx.tree_at(lambda one: one.queries, model, queries).loss(batch)
+
+        def probed(model: Any, batch: Any) -> Any:
+            loss = AttentionRegression.loss
+            return FirstOrderQueries()(Moment(None, model, batch, batch, loss, lambda: model))
+
+        norm = float(jnp.linalg.norm(jax.jit(jax.grad(loss))(model.queries)))
+        ours = float(jax.jit(probed)(model, batch)["first_order_gradient"])
+    assert ours == pytest.approx(norm, rel=1e-5)  # the next order is that of the scores, 1e-7
+    assert norm > 1e-9
 
 
 # -- reach of queries ------------------------------------------------------------------------------

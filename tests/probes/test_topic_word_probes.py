@@ -15,6 +15,7 @@ from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import (
     CentredTopicWords,
     Distributions,
+    KeySquares,
     OtherWords,
     QueryNorm,
     Surroundings,
@@ -84,6 +85,7 @@ def measured(query: str, indexed: bool) -> dict[str, np.ndarray]:
         Surroundings(),
         Velocities(),
         QueryNorm(),
+        KeySquares(),
         EDGES,
         Accuracy(),
     )
@@ -138,6 +140,10 @@ def test_score_norm_and_attention_of_topic_words(indexed):
     expected = [np.mean([attention for attention, _, _ in one]) for one in surroundings("trained")]
     np.testing.assert_allclose(values["attention"], expected, **EXACT)
     assert values["query_norm"] == pytest.approx(np.linalg.norm(query), abs=1e-12)
+    assert values["key_square"] == pytest.approx(np.sum(keys**2), abs=1e-12)
+    assert values["score_square"] == pytest.approx(np.sum((query @ keys) ** 2), abs=1e-12)
+    unit = measured("unit", indexed)
+    assert unit["key_square"] == unit["score_square"]
 
 
 @both_ways

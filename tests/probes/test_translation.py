@@ -17,6 +17,7 @@ from saccade.core.interfaces import END, AbstractModel, Moment, Output, Sentence
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_entropy
 from saccade.models.word_proxy import WordProxy
 from saccade.probes.translation import (
+    AttentionOffsets,
     AttentionPlaces,
     LexicalKnowledge,
     PairWords,
@@ -87,7 +88,7 @@ def of_fixed_outputs() -> tuple[dict[str, np.ndarray], np.ndarray]:
     model = Fixed(
         jnp.asarray(np.eye(IDS)[guesses], jnp.float32), jnp.asarray(attention, jnp.float32)
     )
-    return probed(model, TokenAccuracy(), AttentionPlaces()), attention
+    return probed(model, TokenAccuracy(), AttentionPlaces(), AttentionOffsets(3)), attention
 
 
 def test_accuracy_counts_words_and_ends_and_no_padding():
@@ -108,6 +109,21 @@ def test_attention_places_are_counted_from_the_right_one():
         values["attention_mass"], np.asarray([before, right, behind]) / 5, rtol=1e-6
     )
     assert AttentionPlaces().coordinates(None) == {"offset": ("offset", [-1, 0, 1])}
+
+
+def test_attention_by_all_offsets_and_positions_is_that_of_loops():
+    """Of the five words; by offset it sums to one, and at near offsets it is that of the places."""
+    values, a = of_fixed_outputs()
+    by_offset, by_position = np.zeros(7), np.zeros(4)
+    for pair, target in zip(*np.nonzero(WORDS), strict=True):
+        for source in range(4):
+            by_offset[source - target + 3] += a[pair, target, source] / 5
+            by_position[source] += a[pair, target, source] / 5
+    np.testing.assert_allclose(values["mass_by_offset"], by_offset, rtol=1e-6)
+    np.testing.assert_allclose(values["mass_by_position"], by_position, rtol=1e-6)
+    assert values["mass_by_offset"].sum() == pytest.approx(1, rel=1e-6)
+    np.testing.assert_allclose(values["mass_by_offset"][2:5], values["attention_mass"], rtol=1e-6)
+    assert AttentionOffsets(2).coordinates(None) == {"distance": ("distance", [-2, -1, 0, 1, 2])}
 
 
 # -- a known lexicon -------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,7 +166,6 @@ CLAIMS = (
         "Lu 2021, Section 4",
         (check(bound=0.001),),
         "the figure",
-        expected="fails",
         reason="the text leaves out the first 100 steps",
     ),
     Claim(
@@ -178,18 +179,27 @@ CLAIMS = (
 )
 
 
-def _experiment(config: ExampleConfig, lab: object) -> dict[str, Arm]:
-    raise NotImplementedError
+KNOWN = {"A-1": "holds", "A-2": "fails", "A-3": "fails", "A-4": "undetermined"}
+"""Verdicts known of the quick preset: that of A-1 is another now."""
+
+
+def _experiment_in(folder: Path) -> Any:
+    """The experiment of a file in a folder that has a table of known verdicts."""
+    file, namespace = folder / "example.py", {}
+    file.write_text("def experiment(config, lab):\n    raise NotImplementedError\n")
+    (folder / "known.json").write_text(json.dumps({"example": {"quick": KNOWN}}))
+    exec(compile(file.read_text(), file, "exec"), namespace)
+    return namespace["experiment"]
 
 
 @pytest.fixture(scope="session")
-def study(figures: list[Figure]) -> Study[ExampleConfig]:
+def study(figures: list[Figure], tmp_path_factory: pytest.TempPathFactory) -> Study[ExampleConfig]:
     return Study(
         "example",
         "Score and norm grow together & alone",
         "Lu, Example and Other 2021",
         {"quick": ExampleConfig(), "paper": ExampleConfig(words=200)},
-        _experiment,
+        _experiment_in(tmp_path_factory.mktemp("example")),
         CLAIMS,
         lambda arms, config: figures,
         divergences=(Divergence("batch size", "800", "not <stated>", "800", "none seen"),),
@@ -262,10 +272,14 @@ def entries(study, record, swept_study, swept_record):
 def unknown(study, record, swept_study, swept_record) -> list[Entry]:
     """Records of two studies that are not installed, one of them of saccade 0.1, and one swept."""
     whole = study.with_verdicts(record)
-    first = {
-        claim: {key: plain[key] for key in dataclasses.asdict(study.judge(record)[0])}
-        for claim, plain in whole.verdicts.items()
-    }
+    first: dict[str, Any] = {}
+    for claim, plain in whole.verdicts.items():
+        kept = {key: plain[key] for key in ("claim", "verdict", "reason", "cells")}
+        findings = [
+            {key: value for key, value in one.items() if key not in ("kept", "judged")}
+            for one in plain["findings"]
+        ]
+        first[claim] = kept | {"findings": findings, "expected": "holds", "expected_reason": ""}
     old = dataclasses.replace(record, verdicts=first, study="older")
     records = [whole, old, swept_study.with_verdicts(swept_record)]
     # As they come from a file: plain JSON.

@@ -43,6 +43,27 @@ def test_measured_has_its_interval():
     assert measured(Finding("q", "<= 1", "undetermined", math.nan, math.nan, math.nan, 0)) == "n/a"
 
 
+def test_a_number_that_no_seed_enters_has_no_interval():
+    finding = Finding("q", "<= 1, no seed enters", "holds", 0.0046, math.nan, math.nan, 0)
+    assert measured(finding) == "0.0046"
+
+
+@pytest.mark.parametrize(
+    ("kept", "judged", "share"),
+    # Closed form: a share r gives no failure in n seeds with chance r^n, which is 0.025 at the
+    # bound, and at least one success with chance 1 - (1 - r)^n.
+    [
+        (5, 5, 0.025 ** (1 / 5)),
+        (32, 32, 0.025 ** (1 / 32)),
+        (0, 5, 0),
+        (1, 5, 1 - 0.975 ** (1 / 5)),
+    ],
+)
+def test_where_every_seed_must_keep_the_bound_it_is_counted_how_many_do(kept, judged, share):
+    finding = Finding("q", "<= 1", "fails", 0.5, 0.4, 0.6, judged, "", kept, judged)
+    assert measured(finding) == f"0.5 [0.4, 0.6]; {kept} of {judged} seeds, share >= {share:.2f}"
+
+
 def test_natural_order():
     assert sorted(["B-1", "A-10", "A-2", "A-2b", "AB"], key=natural) == [
         "A-2",

@@ -6,10 +6,15 @@ import json
 import pytest
 import xarray as xr
 
-from saccade.core.claim import Claim
+from saccade.core.bound import AtMost
+from saccade.core.claim import Check, Claim
 from saccade.core.errors import FileError
-from saccade.report.judged import StoredStudy
+from saccade.core.registration import fingerprint
+from saccade.core.statistics import Deterministic
+from saccade.report.judged import JudgedClaim, StoredStudy, counts, judged_claims
 from saccade.report.ledger import ledger_markdown, ledger_rows
+
+CHECK = Check("theory", lambda arms, _: 0 * arms["plain"].end["error"], AtMost(0.02), "plain")
 
 
 def table(markdown: str) -> list[str]:
@@ -27,10 +32,10 @@ def test_a_row_has_everything(study, record):
     for text in (
         "Lu 2021, Theorem 1",
         "0.012",
-        "relative error: 0.011 [0.0104, 0.0116] (<= 0.02)",
+        "relative error: 0.011 [0.01, 0.012] (<= 0.02)",
         "largest error:",
         "| 5 |",
-        "| holds |",
+        "| holds | exploratory |",
         "CPU, 2 cores, float32",
         "0.1.0",
     ):
@@ -40,17 +45,94 @@ def test_a_row_has_everything(study, record):
 def test_text_does_not_break_the_table(study, record):
     rows = table(ledger_markdown([(study, record)]))
     assert "The norm grows \\| with the score<br>and stays &lt;script>" in rows[-1]
-    assert all(row.replace("\\|", "").count("|") == 11 for row in rows)
+    assert all(row.replace("\\|", "").count("|") == 12 for row in rows)
 
 
-def test_verdicts_that_are_not_expected_say_so(study, record):
+def test_verdicts_that_are_not_the_known_ones_say_so(study, record):
     markdown = ledger_markdown([(study, record)])
     rows = {row.split()[1]: row for row in table(markdown)}
-    assert "| fails (expected: holds) |" in rows["A-1"]
-    assert "| fails |" in rows["A-3"], "expected to fail"
-    assert "| undetermined (expected: holds) |" in rows["A-4"]
-    assert "4 of 5" in rows["A-5"], "one seed diverged"
-    assert "6 claims: 1 hold, 3 fail, 2 undetermined; 4 not the expected verdict." in markdown
+    assert "| fails (known: holds) |" in rows["A-1"]
+    assert "| fails |" in rows["A-3"], "known to fail"
+    assert "| undetermined |" in rows["A-4"], "known to be undetermined"
+    assert "| undetermined |" in rows["A-5"], "nothing is known"
+    section = markdown.split("## Other verdicts than the known ones\n\n")[1]
+    assert section == "* A-1 (holds, now fails).\n"
+    plain = {row["claim"]: (row["known"], row["changed"]) for row in ledger_rows([(study, record)])}
+    assert plain["A-1"] == ("holds", True)
+    assert plain["A-3"] == ("fails", False)
+    assert plain["A-5"] == (None, False)
+
+
+def test_nothing_is_known_of_other_presets_and_settings(study, record):
+    settings = dict(record.config) | {"words": 21}
+    for other in (
+        dataclasses.replace(record, preset="paper"),
+        dataclasses.replace(record, config=settings),
+    ):
+        rows = ledger_rows([(study, other)])
+        assert {row["known"] for row in rows} == {None}
+        assert "known ones" not in ledger_markdown([(study, other)])
+
+
+def test_seeds_are_counted(study, record):
+    rows = {row.split()[1]: row for row in table(ledger_markdown([(study, record)]))}
+    assert "| 4 of 5 |" in rows["A-5"], "one seed diverged"
+    assert "; 4 of 5 seeds, share >= 0.28 (<= 0.02, every seed) | 4 of 5 |" in rows["A-1"]
+
+
+def test_a_number_that_no_seed_enters_has_no_seeds(study, record):
+    checks = dataclasses.replace(CHECK, statistic=Deterministic())
+    alone = dataclasses.replace(study.claims[0], checks=checks)
+    both = dataclasses.replace(alone, id="A-2", checks=(checks, CHECK))
+    claims = dataclasses.replace(study, claims=(alone, both))
+    first, second = table(ledger_markdown([(claims, record)]))
+    assert first.startswith("| A-2 ")
+    assert "| 5 |" in first
+    assert "theory: 0 (<= 0.02, no seed enters) | none |" in second
+
+
+def test_verdicts_are_counted_by_kind(study, record):
+    rows = judged_claims([(study, record)])
+
+    def of(place: int, claim: str, registered: bool) -> JudgedClaim:
+        row = rows[place]
+        judgement = dataclasses.replace(row.judgement, registered=registered)
+        named = dataclasses.replace(row.claim, id=claim)
+        return dataclasses.replace(row, claim=named, judgement=judgement)
+
+    assert [row.judgement.verdict for row in rows[:1] + rows[-2:]] == [
+        "fails",
+        "undetermined",
+        "holds",
+    ]
+    kinds = [
+        of(0, "A-12", True),
+        of(5, "E-1", False),
+        of(5, "A-12b", True),
+        of(5, "F-1", True),
+        of(4, "A-1", False),
+        of(4, "A-1c", False),
+    ]
+    assert [one.text for one in counts(kinds)] == [
+        "Claims specified from the papers: 3 (1 hold, 1 fail, 1 undetermined)",
+        "Claims of our own, registered before their record: 2 (2 hold, 0 fail, 0 undetermined)",
+        "Exploratory claims of our own: 1 (0 hold, 0 fail, 1 undetermined)",
+    ]
+    markdown = ledger_markdown([(study, record)])
+    assert "\n* Claims specified from the papers: 6 (1 hold, 3 fail, 2 undetermined)\n" in markdown
+    assert "Exploratory" not in markdown, "there are none"
+
+
+def test_registered_claims_are_marked(study, record):
+    made = {claim.id: fingerprint(claim) for claim in study.claims}
+    made["A-2"] = "0" * 16
+    registered = dataclasses.replace(record, commit="0123456", fingerprints=made)
+    rows = {row.split()[1]: row for row in table(ledger_markdown([(study, registered)]))}
+    assert "| fails | exploratory |" in rows["A-2"], "another claim than that of the record"
+    assert "| holds | registered |" in rows["A-10"]
+    changed = dataclasses.replace(registered, commit="0123456+changes")
+    assert "| registered |" not in ledger_markdown([(study, changed)])
+    assert {row["commit"] for row in ledger_rows([(study, changed)])} == {"0123456+changes"}
 
 
 def test_seeds_are_counted_in_the_arms_that_a_claim_rests_on(study, record):
@@ -67,8 +149,8 @@ def test_seeds_are_counted_in_the_arms_that_a_claim_rests_on(study, record):
 def test_reasons_are_listed_below(study, record):
     markdown = ledger_markdown([(study, record)])
     assert (
-        "* **A-3 (example, quick)**, expected: fails. the text leaves out the first 100 steps."
-        in markdown
+        "## Why claims do not hold\n\n"
+        "* **A-3 (example, quick)**, fails. the text leaves out the first 100 steps.\n" in markdown
     )
     assert "* **A-4 (example, quick)**: premise not met: example has no trained scores." in markdown
     assert "`saccade ledger`" in markdown
@@ -96,7 +178,7 @@ def test_rows_are_plain_json(entries):
 
 
 def test_no_records_make_an_empty_ledger():
-    assert "0 claims" in ledger_markdown([])
+    assert table(ledger_markdown([])) == []
     assert ledger_rows([]) == []
 
 
@@ -108,7 +190,7 @@ def test_a_study_that_is_not_installed_is_shown_with_its_stored_verdicts(unknown
     assert len(shown) == 6
     for row in shown:
         cells, expected = (line.split(" | ") for line in (row, known[row.split(" (")[0]]))
-        assert cells[:5] + cells[-2:] == expected[:5] + expected[-2:]
+        assert cells[:5] + cells[-3:] == expected[:5] + expected[-3:]
         assert "stored" in cells[7]
         assert cells[7].split()[0] == expected[7].split()[0]
     assert "* runs/example.nc: the study 'example' is not installed; its verdicts are" in markdown

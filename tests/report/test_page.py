@@ -10,6 +10,7 @@ import pytest
 
 from saccade.core.errors import FileError
 from saccade.core.figure import Figure, Line, Panel
+from saccade.core.registration import fingerprint
 from saccade.report.page import LIMIT, render_page, write_page
 
 
@@ -48,15 +49,34 @@ def test_the_ledger_comes_first_and_has_every_claim(page):
     assert len(re.findall(r'<td class="id">', ledger)) == 13
     for wanted in (
         "Lu 2021, Theorem 1",
-        "0.011 [0.0104, 0.0116]",
+        "0.011 [0.01, 0.012]",
         "bound: &lt;= 0.02",
         "✓",
         "✗",
         "the text leaves out",
     ):
         assert wanted in ledger
-    assert ledger.count("expected: holds") == 9
+    assert ledger.count("known: holds") == 1, "A-1 of the quick preset"
+    assert ledger.count('class="changed-row"') == 1
+    assert ledger.count(">exploratory<") == 13
     assert "4 of 5" in ledger
+
+
+def test_verdicts_are_counted_by_kind_and_changes_are_listed(study, record):
+    head = own(render_page([(study, record)])).split('id="ledger"')[0]
+    assert re.findall(r'<p class="kind">(.*?)</p>', head) == ["Claims specified from the papers: 6"]
+    assert re.findall(r"<b>(\d+)</b>", head) == ["1", "3", "2"]
+    assert "Other verdicts than the known ones: A-1 (holds, now fails)" in head
+    other = own(render_page([(study, dataclasses.replace(record, preset="paper"))]))
+    assert "than the known ones" not in other
+
+
+def test_a_registered_claim_says_so_and_the_commit_is_a_fact(study, record):
+    made = {"A-2": fingerprint(study.claims[1])}
+    page = own(render_page([(study, dataclasses.replace(record, commit="abc", fingerprints=made))]))
+    ledger = page[page.index('id="ledger"') : page.index('class="study"')]
+    assert (ledger.count(">registered<"), ledger.count(">exploratory<")) == (1, 5)
+    assert re.search(r"commit</\w+>\s*<\w+[^>]*>abc<", page)
 
 
 def test_rows_link_to_what_exists(page):

@@ -46,12 +46,13 @@ def test_verdict_table_at_80_columns(study, record):
     assert max(map(len, text.splitlines())) <= 80
     for wanted in (
         "A-10",
-        "0.011 [0.0104, 0.0116]",
+        "0.011 [0.01, 0.012]",
         "<= 0.02",
         "✓ holds",
         "✗ fails",
         "? undetermined",
-        "expected:",
+        "known:",
+        "why: the text leaves out",
         "premise not met",
         "diverged",
     ):
@@ -73,7 +74,7 @@ def test_sweep_maps(swept_study, swept_record, line_swept_record, study, record)
     assert text.count("✓") == 4
     assert text.count("✗") == 17
     line = drawn(*sweep_tables(swept_study.judge(line_swept_record)))
-    assert "0.011 [0.0104, 0.0116]" in line
+    assert "0.011 [0.01, 0.012]" in line
     assert "B-1: rate" in line
     assert sweep_tables(study.judge(record)) == []
 
@@ -88,7 +89,7 @@ def test_three_sweeps_are_sliced():
         )
         for a, b, c in itertools.product(range(2), range(3), range(2))
     )
-    maps = verdict_maps(Judgement("C-1", "holds", "holds", (finding,), cells=cells))
+    maps = verdict_maps(Judgement("C-1", "holds", (finding,), cells=cells))
     assert [one.where for one in maps] == ["c = 0", "c = 1"]
     assert [[cell.findings[0].value for cell in row] for _, row in maps[1].rows] == [
         [1, 11, 21],
@@ -105,8 +106,8 @@ def test_ledger_table(entries):
         "example",
         "paper",
         "✗ fails",
-        "as expected",
-        "expected:",
+        "as known",
+        "known:",
         "? undetermined",
     ):
         assert wanted in text

@@ -20,6 +20,7 @@ from record_parts import (
     along,
     at,
     at_end,
+    both,
     change,
     one_seed,
     plus,
@@ -35,9 +36,10 @@ from record_parts import (
 from saccade.core.record import Arm, Record
 from saccade.core.schedule import DenseThenEven
 from saccade.studies import sen, sen_convolution, sen_query, sen_synergy
-from saccade.studies._sen import HEADS
+from saccade.studies._sen import HEADS, at_steps
 from saccade.tasks.markov_pairs import MarkovPairs
 from saccade.theory.fixed_linear_classifier import Theorem2
+from saccade.theory.query_conservation import QueryConservation, norm_of_scores
 from saccade.theory.score_and_norm import Corollary1, Theorem1, norm_of_score
 
 WORDS, FILLERS = 8, 20
@@ -108,7 +110,7 @@ def sen_record() -> Record:
         constant = {name: np.full(WORDS, value) for name, value in constant.items()}
         accuracy = {"loss": loss, "test_accuracy": 1.0, "train_accuracy": 1.0}
         ends = dataset(
-            [0, steps[-1]],
+            sorted({0, config.steps, total}),
             config.rate,
             other_score_change=0.005,
             topic_score_change=score[0, -1, 0],
@@ -117,26 +119,27 @@ def sen_record() -> Record:
             **_shares(sen.SCORE_EDGES, sen.NORM_EDGES),
         )
         measured = dataset(steps, config.rate, **rising, **constant, **accuracy)
-        arms[head] = _predicted(Arm(measured, ends, xr.Dataset()), task, Corollary1(), Theorem1())
+        arm = _predicted(Arm(measured, ends, xr.Dataset()), task, Corollary1(), Theorem1())
+        arms[head] = sen.with_running(arm, config.rate)
     reference = arms["FC"].trajectory
     flow = reference[["score", "norm", "loss"]].copy(deep=True)
     arms["FC_lemma2"] = Arm.of_prediction(flow, "lemma 2")
     arms["FC_theorem2"] = Arm.of_prediction(Theorem2().predict(task, None, reference), "theorem 2")
     for name, dim, grid, exponent, slope in (
         ("by_rate", "rate", sen.RATES, 1, 0.01),
-        ("by_std", "embedding_std", sen.STDS, 2, 50.0),
+        ("by_std", "embedding_std", sen.STDS, 2, 20.0),
     ):
         steps = np.arange(0, 1001, 50)
-        score, growth = _ramp(steps, 3.0), 1.002 + slope * np.asarray(grid) ** exponent
+        score, growth = _ramp(steps, 3.0), 1 + slope * np.asarray(grid) ** exponent
         norm = norm_of_score(score, FILLERS) * growth[:, None, None, None]
         rest = {"attention": np.full(WORDS, 0.5), "loss": 1.0}
         swept = dataset(steps, 0.1, {dim: np.asarray(grid)}, score=score, norm=norm, **rest)
-        arms[name] = _predicted(trained(swept), task, Corollary1())
+        arms[name] = sen.with_running(_predicted(trained(swept), task, Corollary1()), 0.1)
     return record_of("sen", config, arms)
 
 
 def synergy_record() -> Record:
-    config = sen_synergy.Config()
+    config = sen_synergy.Config(knows_query_norm=True)
     steps = config.recorded.steps(config.steps)
     time = steps / 1000.0  # TC converges within the first of it
     slow = {"TC": 1.0, "KF": 3.0, "EF": 2.0}
@@ -162,7 +165,14 @@ def synergy_record() -> Record:
             data |= {"projection": projection, "score_velocity": np.sign(projection)}
             data |= {"norm_velocity": velocity, "distance": norms}
             data |= {"inverse_partition": np.full(WORDS, 1 / FILLERS)}
-        arms[name] = trained(dataset(steps, config.rate, **data))
+        fine = dataset(steps, config.rate, **data)
+        arms[name] = at_steps(trained(fine), config.shown)
+        arms[f"{name}_loss"] = trained(fine[["loss", "diverged_at"]])
+        if name != "EF":
+            word = xr.DataArray(np.full(SEEDS, WRONG_WORD), {"seed": fine["seed"]}, ["seed"])
+            followed = fine[[*sen_synergy.FOLLOWED, "diverged_at"]].isel(word=word)
+            followed = followed.drop_vars("topic").assign(planted=("seed", np.zeros(SEEDS)))
+            arms[f"{name}_laggard"] = trained(followed)
     arms["TC"] = _predicted(arms["TC"], None, Theorem1())
     return record_of("sen_synergy", config, arms)
 
@@ -173,10 +183,14 @@ def query_record() -> Record:
     score, grid = _ramp(steps, 1.5), np.asarray(config.query_variances)
     # The gap halves as the variance doubles, at every score alike.
     norm = norm_of_score(score, FILLERS) * (1 + 0.05 / grid[:, None, None, None])
-    data = {"score": score, "norm": norm, "attention": np.full(WORDS, 0.5), "loss": 0.1}
-    data |= {"query_norm": 3.0, "test_accuracy": 1.0, "train_accuracy": 1.0}
+    data = {"score": score, "norm": norm, "attention": np.full(WORDS, 0.5)}
+    data |= {"loss": 1.4 * np.exp(-4 * steps / steps[-1])}
+    data |= {"test_accuracy": 1.0, "train_accuracy": 1.0}
+    scores, initial = np.sum(score**2, axis=-1), config.model.key_dimension * grid[:, None, None]
+    query = norm_of_scores(scores, initial)
+    data |= {"score_square": scores, "query_norm": query, "key_square": query**2 - initial}
     arm = trained(dataset(steps, config.rate, {"query_variance": grid}, **data))
-    arm = _predicted(arm, config.task, Corollary1())
+    arm = _predicted(arm, config.task, Corollary1(), QueryConservation())
     return record_of("sen_query", config, dict.fromkeys(HEADS, arm))
 
 
@@ -211,14 +225,17 @@ RECORDS = {
 # -- refutations -----------------------------------------------------------------------------------
 
 
-def _regrown(arm: str, dim: str, growth: Callable[[xr.DataArray], Any]) -> Edit:
-    """Norms that exceed corollary 1 by a function of the swept value."""
+def _regrown(arm: str, growth: Callable[[xr.DataArray], Any]) -> Edit:
+    """Gaps that are a function of the swept value."""
+    dim = sen.SWEEPS[arm][0]
+    return change(arm, "largest_gap", lambda gaps: xr.zeros_like(gaps) + growth(gaps[dim]))
 
-    def edited(record: Record) -> Record:
-        norm = record.arms[arm].prediction["norm"] * (1 + growth(record.arms[arm].trajectory[dim]))
-        return change(arm, "norm", lambda values: norm.transpose(*values.dims))(record)
 
-    return edited
+def _nearly_even_at_first(arm: str) -> Edit:
+    """The gaps at the two smallest values are nearly equal."""
+    dim, (first, second, *_) = sen.SWEEPS[arm]
+    alike = lambda gaps: 0.99 * gaps.sel({dim: second}, drop=True)  # noqa: E731
+    return change(arm, "largest_gap", lambda gaps: gaps.where(gaps[dim] != first, alike(gaps)))
 
 
 def _stopped(factor: float, amount: float = 0.0) -> Change:
@@ -226,12 +243,9 @@ def _stopped(factor: float, amount: float = 0.0) -> Change:
     return after(5000, lambda values: factor * values.sel(step=5000, drop=True) + amount)
 
 
-def _never_falls(record: Record) -> Record:
-    """The word that starts on the wrong side rises from the first step on, and faster than with
-    frozen scores.
-    """
-    rises = at(lambda values: values["step"] / 1000, word=WRONG_WORD)
-    return change("TC", "norm_velocity", plus(1))(change("TC", "score", rises)(record))
+def _overtakes_early(speed: xr.DataArray) -> xr.DataArray:
+    """TC grows faster before the laggard's score is at its lowest."""
+    return xr.where(speed["step"] < 300, 0.1, 0.3) + xr.zeros_like(speed)
 
 
 def _far_late(head: str) -> Edit:
@@ -252,10 +266,13 @@ REFUTATIONS: Refutations = {
         at_end("FC", "other_displacement", one_seed(plus(0.2))),
     ],
     "A-2": [
-        change("TC", "norm", one_seed(times(1.1))),
-        change("FC TC TL", "norm", times(1.1)),
+        change("TC", "largest_gap", one_seed(plus(0.1))),
+        both(
+            change("FC TC TL", "mean_gap", plus(0.1)),
+            change("FC TC TL", "largest_gap", plus(0.1)),
+        ),
     ],
-    "A-3": [change(head, "norm", one_seed(times(0.95))) for head in HEADS],
+    "A-3": [change(head, "largest_gap", one_seed(plus(0.05))) for head in HEADS],
     "A-4": [
         change("FC", "loss", one_seed(plus(0.05))),
         change("FC", "attention", one_seed(times(0.85))),
@@ -267,42 +284,59 @@ REFUTATIONS: Refutations = {
     "A-4b": [change(head, "attention", one_seed(times(0.5))) for head in ("TC", "TL")],
     "A-4c": [change("FC", "loss", times(1.2))],
     "A-5": [(swap("FC", "TL"), swap("TC", "TL"), change("TC", "score", one_seed(times(0))))],
-    "A-6": [
-        (change("TL", "distance", one_seed(times(1.05))), change("TC", "distance", times(1.1)))
-    ],
-    "A-7": [change("TC", "projection", one_seed(times(-1)))],
+    "A-6": [change("TL", "largest_residual", one_seed(plus(0.05)))],
+    "A-7": [change("TC", "equal_signs", one_seed(times(0.9)))],
     "A-7b": [change("FC", "score", times(1.1))],
     "A-8": [
-        change("by_rate", "norm", reversed_along("rate")),
-        change("by_std", "norm", reversed_along("embedding_std")),
+        change("by_rate", "largest_gap", reversed_along("rate")),
+        change("by_std", "largest_gap", reversed_along("embedding_std")),
         (
-            _regrown("by_rate", "rate", lambda rate: 0.03 * rate**0.5),
-            _regrown("by_rate", "rate", lambda rate: 0.01 * rate**2),
+            change("by_rate", "largest_gap", plus(0.05)),
+            _regrown("by_rate", lambda rate: 0.03 * rate**0.5),
+            _regrown("by_rate", lambda rate: 0.01 * rate**2),
         ),
         (
-            _regrown("by_std", "embedding_std", lambda std: 0.01 + std),
-            _regrown("by_std", "embedding_std", lambda std: 0.01 + 4e4 * std**4),
+            change("by_std", "largest_gap", plus(0.05)),
+            _regrown("by_std", lambda std: std),
+            _regrown("by_std", lambda std: 1e3 * std**4),
         ),
     ],
-    "A-9": [change(arm, "loss", one_seed(times(0))) for arm in ("KF", "EF")],
+    "A-8b": [
+        (
+            _nearly_even_at_first("by_rate"),
+            _regrown("by_rate", lambda rate: 0.03 * rate**0.5),
+        ),
+        (
+            _nearly_even_at_first("by_std"),
+            _regrown("by_std", lambda std: std),
+        ),
+    ],
+    "A-9": [change(f"{arm}_loss", "loss", one_seed(times(1e-3))) for arm in ("KF", "EF")],
     "A-9b": [change(arm, "test_accuracy", one_seed(times(0.99))) for arm in ("TC", "KF", "EF")],
-    "A-9c": [change("TC KF EF", "loss", power(0.3))],
+    "A-9c": [change("TC_loss KF_loss EF_loss", "loss", power(0.3))],
+    "A-9d": [change("EF", "score", one_seed(at(after(50000, set_to(-1)), word=0)))],
     "A-10": [
         change("EF", "score", one_seed(plus(5))),
         change("EF", "score", one_seed(times(0.1))),
     ],
     "A-11": [change("KF", "norm", one_seed(plus(3)))],
     "A-12": [
-        change("TC", "score", lambda values: values.clip(min=0)),
-        change("TC", "score", one_seed(after(50000, set_to(-0.2)))),
-        change("KF", "norm_velocity", times(0.1)),
-        _never_falls,
+        change("TC_laggard", "score", one_seed(lambda values: values.clip(min=0))),
+        change("TC_laggard", "score", one_seed(after(50000, set_to(-0.2)))),
+        change("TC_laggard", "norm_velocity", one_seed(plus(1))),
+        change("KF_laggard", "norm_velocity", one_seed(after(50000, plus(1)))),
+    ],
+    "A-12b": [
+        change("TC_laggard", "norm_velocity", one_seed(_overtakes_early)),
+        change("KF_laggard", "norm_velocity", plus(1)),
     ],
     "A-13": [*((_far_late(head), _reversed(head)) for head in HEADS), *_UNORDERED],
     "A-13b": [*(_reversed(head) for head in HEADS), *_UNORDERED],
+    "A-13c": 2 * [change(head, "key_square", one_seed(after(0, plus(1)))) for head in HEADS],
+    "A-13d": [change(head, "query_norm", one_seed(times(1.1)), "prediction") for head in HEADS],
     "A-14": [
-        change("TC-CNN", "test_accuracy", times(0.9)),
-        at_end("TC-CNN", "other_score_change", times(100)),
-        change("TC-CNN", "centred_norm", reversed_along("step")),
+        change("TC-CNN", "test_accuracy", one_seed(times(0.9))),
+        at_end("TC-CNN", "other_score_change", one_seed(times(100))),
+        change("TC-CNN", "centred_norm", one_seed(reversed_along("step"))),
     ],
 }

@@ -4,21 +4,22 @@ import dataclasses
 
 import pytest
 from every_record import RECORDS
-from record_parts import change, diverge, judged, plus
+from record_parts import at_end, change, diverge, judged, plus
 
 from saccade.core.errors import ConfigError
 from saccade.registry import find_study
 
-EVERY = {"D-1", "D-2", "D-3", "D-4"}
+VARIANTS = {"D-1b", "D-2b", "D-3b", "D-3c", "D-3d"}
+EVERY = {"D-1", "D-2", "D-3", "D-4"} | VARIANTS
 
 
 @pytest.mark.parametrize(
     ("changed", "unanswered", "reason"),
     [
         ({"step_share": 2.5}, EVERY, "a step of 2.5 times the largest that the theory allows"),
-        ({"sequences": 100}, {"D-1", "D-3"}, "no size with HD >= Nn was run"),
-        ({"sequences": 1, "positions": 2}, {"D-2", "D-4"}, "no size with HD < Nn was run"),
-        ({"heads": (3,)}, EVERY, "arm softmax_"),
+        ({"sequences": 100}, {"D-1", "D-3", "D-3b", "D-3c"}, "no size with HD >= Nn was run"),
+        ({"sequences": 1, "positions": 2}, {"D-2", "D-2b", "D-4"}, "no size with HD < Nn was run"),
+        ({"heads": (3,)}, VARIANTS, "arm softmax_"),
     ],
     ids=["step", "few features", "many features", "heads"],
 )
@@ -31,7 +32,9 @@ def test_kernels_beyond_the_premise_are_not_judged(changed, unanswered, reason):
         assert verdicts[claim].findings == ()
 
 
-@pytest.mark.parametrize(("claim", "arm"), [("D-1", "softmax_values_4"), ("D-3", "gaussian_all_1")])
+@pytest.mark.parametrize(
+    ("claim", "arm"), [("D-1b", "softmax_values_4"), ("D-3b", "gaussian_all_1")]
+)
 def test_a_seed_that_diverged_with_other_heads_keeps_no_bound_either(claim, arm):
     """Theorem 1 is about all sizes that were run: a seed that diverged in one of them refutes the
     bound for it.
@@ -39,16 +42,33 @@ def test_a_seed_that_diverged_with_other_heads_keeps_no_bound_either(claim, arm)
     assert judged(diverge(arm)(RECORDS["kernels_convergence"]()))[claim].verdict == "fails"
 
 
+def test_a_run_that_is_too_short_for_the_specified_steps_is_not_judged_by_them():
+    record = RECORDS["kernels_convergence"]()
+    arms = {
+        name: dataclasses.replace(
+            arm,
+            trajectory=arm.trajectory.sel(step=slice(0, 3000)),
+            prediction=arm.prediction.sel(step=slice(0, 3000)),
+        )
+        for name, arm in record.arms.items()
+    }
+    verdicts = judged(dataclasses.replace(record, arms=arms))
+    for claim in EVERY - VARIANTS:
+        assert verdicts[claim].verdict == "undetermined"
+        assert "steps were run, 4,000 are specified" in verdicts[claim].reason
+    assert verdicts["D-1b"].verdict == "holds"
+
+
 def test_values_that_reach_no_target_say_nothing_about_the_theorem():
-    """D-5 is about targets that can be reached; with too few of those it has no verdict, and D-5b
-    is refuted.
+    """D-5 counts targets that cannot be reached, as it is specified; D-5b is about the others, and
+    without any it has no verdict.
     """
-    far = change("gaussian_keys", "reach_floor", plus(0.2))(RECORDS["kernels_stationary"]())
+    far = at_end("gaussian_keys", "reach_floor", plus(0.2))(RECORDS["kernels_stationary"]())
     far = change("gaussian_keys", "loss", lambda values: values.clip(min=0.21))(far)
     verdicts = judged(far)
-    assert verdicts["D-5"].verdict == "undetermined"
-    assert "5 of 5 seeds do not meet the premise" in verdicts["D-5"].reason
-    assert verdicts["D-5b"].verdict == "fails"
+    assert verdicts["D-5"].verdict == "fails"
+    assert verdicts["D-5b"].verdict == "undetermined"
+    assert "5 of 5 seeds have no number" in verdicts["D-5b"].reason
     assert verdicts["D-5c"].verdict == "holds"
 
 

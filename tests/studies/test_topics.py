@@ -1,19 +1,48 @@
 """Li's studies: premises, and settings that are refused."""
 
+import jax
+import numpy as np
 import pytest
 from every_record import RECORDS
 from record_parts import altered, change, judged
 
 from saccade.core.errors import ConfigError
+from saccade.models.one_layer_transformer import OneLayerTransformerConfig
 from saccade.registry import find_study
+from saccade.tasks.topic_documents import TopicDocuments
 
 
 def test_attention_that_never_moves_has_no_stages():
-    """Exactly at 0 keys and queries stay where they are: a displacement of 0 has no share."""
+    """Exactly at 0 keys and queries stay where they are: a displacement of 0 has no share, and a
+    seed without a number keeps no bound.
+    """
     still = change("sgd_squared", "displacement", lambda way: way.where(way["part"] == "values", 0))
     verdicts = judged(still(RECORDS["topics_two_stage"]()))
-    assert verdicts["B-9"].verdict == verdicts["B-12"].verdict == "undetermined"
-    assert "do not meet the premise" in verdicts["B-9"].reason
+    assert verdicts["B-9"].verdict == verdicts["B-12"].verdict == "fails"
+    assert "5 of 5 seeds have no number" in verdicts["B-9"].reason
+
+
+def test_the_share_at_the_boundary_does_not_shrink_with_longer_training():
+    """Keys and queries that go on growing after they have moved ten times as far do not count."""
+    record = RECORDS["topics_two_stage"]()
+    grown = change(
+        "sgd_squared", "displacement", lambda way: way.where(way["step"] < 9000, 50 * way)
+    )
+    found = [judged(one)["B-9"].findings[0].value for one in (record, grown(record))]
+    assert found[0] == found[1] > 0.07
+
+
+def test_the_diagonal_alone_gives_the_order_of_embeddings_at_the_initialisation():
+    """Why B-10b leaves it out: d std^2 / v from the diagonal, of which noise is a few percent."""
+    task, config = TopicDocuments(), OneLayerTransformerConfig(embedding="trained")
+    table = np.asarray(config.build(task, jax.random.key(1)).word_similarity())[1:, 1:]
+    topic = task.topic_of_id[1:]
+    same = topic[:, None] == topic[None, :]
+    others = table[~same].mean()
+    assert table[same].mean() - others == pytest.approx(101 * 0.05**2 / 10, rel=0.2)
+    # Standard error of 900 pairs (i, j), each twice: std^2 sqrt(d) / sqrt(450) = 0.0012.
+    apart = table[same & ~np.eye(100, dtype=bool)].mean() - others
+    assert abs(apart) < 4 * 0.0012
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,16 @@ from saccade.studies import topics_attention, topics_optima, topics_two_stage
 from saccade.tasks.long_documents import LongDocumentQueries
 from saccade.theory.attention_ratio import AttentionRatio
 from saccade.theory.embedding_optimum import EmbeddingOptimum
-from saccade.theory.value_optimum import ValueOptimum
+from saccade.theory.value_optimum import ValueOptimum, share_left
 
 UNIFORM = OneLayerTransformerConfig(attention="uniform", start_std=0.0)
 EARLY = 100.0
 """Steps in which values go most of their way in the record of two stages."""
+
+
+def _computed(steps: Any, sweep: Any, inner: Any, /, **variables: Any) -> xr.Dataset:
+    """The trajectory of a run that no random number enters."""
+    return along(steps, sweep, inner, 1, **variables).drop_vars("diverged_at")
 
 
 def _pictures(
@@ -56,6 +61,7 @@ def optima_record() -> Record:
     config = topics_optima.Config()
     task = config.documents.long()
     ids, ends = task.vocabulary_size, [0, config.steps]
+    path = [0, 1, 10, 100, config.steps]
 
     def values(
         task: Any, model: Any = UNIFORM, spread: float = 0.0, sweep: dict[str, Any] | None = None
@@ -63,8 +69,10 @@ def optima_record() -> Record:
         predicted = ValueOptimum().predict(task, model, xr.Dataset())
         entries, deviation = predicted["entry_mean"], on("block", BLOCKS, [spread] * 4)
         data = dict.fromkeys(("entry_mean", "entry_low", "entry_high"), entries)
-        data |= {"block_difference": predicted["block_difference"], "entry_std": deviation}
-        trajectory = along(ends, sweep, {"block": list(BLOCKS)}, loss=1e-20, **data)
+        way = 1 - xr.DataArray(share_left(task, on("step", path, path)))
+        data |= {"block_difference": way * predicted["block_difference"], "entry_std": deviation}
+        made = along if spread else _computed
+        trajectory = made(path, sweep, {"block": list(BLOCKS)}, loss=1e-20, **data)
         return Arm(trajectory, xr.Dataset(), predicted, ValueOptimum.source)
 
     decay = with_sweep(UNIFORM, "ridge", topics_optima.DECAYS, "decay")
@@ -98,7 +106,7 @@ def optima_record() -> Record:
     predicted = AttentionRatio().predict(queries, None, xr.Dataset())
     grid = {name: list(values) for name, values in sizes.items()}
     steps, ratio = [0, config.ratio_steps], predicted["attention_ratio"]
-    measured = along(steps, grid, attention_ratio=ratio, loss=0.5)
+    measured = _computed(steps, grid, {}, attention_ratio=ratio, loss=0.5)
     arms["ratio"] = Arm(measured, xr.Dataset(), predicted, AttentionRatio.source)
     # The two optima of the paper's sizes, with and without a free weight of hidden keys, are 5 %
     # apart.
@@ -124,12 +132,14 @@ def two_stage_record() -> Record:
         total = config.squared_steps if name.startswith("sgd_squared") else config.steps
         steps = topics_two_stage._recorded(total)  # pyright: ignore[reportPrivateUsage]
         time = on("step", steps, steps)
-        # Values saturate early; keys and queries go as (t / T)^2, or evenly from a large start.
-        late, scale, sweep = (time / total) ** 2, start, {"start": starts}
-        attention = xr.where(start >= topics_two_stage.LARGE, time / total, late)
+        # Values saturate early; keys and queries go as (t / T)^2, or soon from a large start. With
+        # Adam they make a small step at once.
+        way, scale, sweep = time / total, start, {"start": starts}
+        late = 2 * way**2 + 0.1 * (time > 0) if name.startswith("adam") else way**2
+        attention = xr.where(start >= topics_two_stage.LARGE, way**0.25, late)
         attention = attention.where(start > 0, 0.0)
         if name == topics_two_stage.DEFAULT:
-            scale, attention, sweep = xr.DataArray(0.1), time / total, None
+            scale, attention, sweep = xr.DataArray(0.1), way**0.25, None
         ways = [3 * (1 - np.exp(-time / EARLY)), attention, attention]
         displacement = xr.concat([xr.DataArray(way) * per_seed() for way in ways], "part")
         displacement, norm = displacement.assign_coords(part=parts), scale * ids
@@ -145,12 +155,13 @@ def attention_record() -> Record:
     task = config.documents.finite(3, 3)
     steps = np.unique(np.geomspace(1, config.uniform_steps, 30).round())
     arms = {}
-    for name in ("uniform_adam", "uniform_sgd", "uniform_hidden", "uniform_entropy"):
+    entropy = ("uniform_entropy", "uniform_entropy_sgd")
+    for name in ("uniform_adam", "uniform_sgd", "uniform_hidden", *entropy):
         model = dataclasses.replace(UNIFORM, selected_hidden=name == "uniform_hidden")
         predicted = ValueOptimum().predict(task, model, xr.Dataset())
         data = {"block_difference": 0.97 * predicted["block_difference"], "loss": 0.5}
         data |= {"entry_std": on("block", BLOCKS, [0.01] * 4)}
-        predicted = xr.Dataset() if name == "uniform_entropy" else predicted
+        predicted = xr.Dataset() if name in entropy else predicted
         trajectory = along(steps, None, {"block": list(BLOCKS)}, **data)
         arms[name] = Arm(trajectory, xr.Dataset(), predicted, ValueOptimum.source)
     similarities = along(
@@ -172,10 +183,11 @@ def attention_record() -> Record:
     attention = attention.assign_coords(lookup=list(LOOKUPS))
     rates = {"adam": topics_attention.ADAM_RATES}
     rates |= {"sgd": (*topics_attention.SGD_RATES, config.fast_rate)}
+    rates |= {topics_attention.INPUTS: topics_attention.SGD_RATES}
     inner, ends = {"lookup": list(LOOKUPS), "pair": list(PAIRS)}, [0, config.steps]
     for mixture in topics_attention.MIXTURES:
         for name, grid in rates.items():
-            sweep = {f"{name}_rate": list(grid)}
+            sweep = {f"{name.partition('_')[0]}_rate": list(grid)}
             pairs = along(ends, sweep, inner, pair_attention=attention).drop_vars("diverged_at")
             measured = along([0, 1, config.steps], sweep, attention_ratio=1.5, loss=0.5)
             arms[f"{name}_{mixture}"] = Arm(measured, pairs, xr.Dataset())
@@ -191,21 +203,37 @@ RECORDS = {
 # -- refutations -----------------------------------------------------------------------------------
 
 
-def moves_at_once(values: xr.DataArray) -> xr.DataArray:
-    """Keys and queries move as the values do."""
-    return values.where(values["part"] == "values", values.sel(part="values", drop=True))
+def _of_attention(edit: Change) -> Change:
+    """The same change for keys and queries."""
+    return lambda values: values.where(values["part"] == "values", edit(values))
+
+
+def _as_values(share: float) -> Change:
+    """Keys and queries move as the values do, a share as far."""
+    return _of_attention(lambda values: share * values.sel(part="values", drop=True))
 
 
 def moves_late(values: xr.DataArray) -> xr.DataArray:
     return values.where(values["part"] == "values", values**4)
 
 
-def _moves_soon(values: xr.DataArray) -> xr.DataArray:
-    return values.where(values["part"] == "values", values**0.25)
+def _starts_early(values: xr.DataArray) -> xr.DataArray:
+    """Half of the initial norm before the boundary, but little against what follows."""
+    return values + 0.06 * (values["step"] > 1.5 * EARLY)
 
 
-def _no_preference(values: xr.DataArray) -> xr.DataArray:
-    return values.where(values["pair"] != "same topic", 0.001)
+_at_once = _as_values(1.0)
+_evenly = _of_attention(lambda values: 0.1 * values**0.2)
+_late = _of_attention(lambda values: values**40)
+_no_first_step = _of_attention(lambda values: (values - 0.1).clip(0))
+
+
+def _same_topic(value: float) -> Change:
+    """Another average attention within a topic; across topics it is 0.0067."""
+    return lambda values: values.where(values["pair"] != "same topic", value)
+
+
+_no_preference, _hardly_any = _same_topic(0.001), _same_topic(0.0068)
 
 
 def _without_preference(arm: str, edit: Change) -> list[Edit]:
@@ -226,77 +254,82 @@ def _ratio(edit: Change) -> Edit:
 REFUTATIONS: Refutations = {
     "B-1": [
         (
-            change("values", "entry_low", one_seed(plus(1e-7))),
-            change("values_3", "entry_high", one_seed(plus(1e-7))),
-        ),
-        change("values", "loss", one_seed(plus(1e-12))),
+            change("values", "entry_low", plus(1e-7)),
+            change("values_3", "entry_high", plus(1e-7)),
+        )
     ],
-    "B-1b": [
-        change("values_hidden", "block_difference", one_seed(times(1.1))),
-        change("values", "block_difference", one_seed(times(0.5))),
-    ],
+    "B-1b": [change("values_hidden", "block_difference", times(1.1))],
+    "B-1c": [change("values", "block_difference", times(1 + 1e-6))],
     "B-2": [
         change("values_random", "block_difference", one_seed(plus(1e-6))),
         change("values_random", "entry_std", one_seed(times(0))),
     ],
-    "B-3": [
-        change("values_decay", "entry_low", one_seed(plus(1e-8))),
-        change("values", "block_difference", one_seed(times(1.001))),
-    ],
+    "B-3": [change("values_decay", "entry_low", plus(1e-8))],
     "B-4": [
         change("embeddings", "similarity_difference", one_seed(plus(1e-4))),
-        change("embeddings", "loss", one_seed(plus(1e-6))),
+        change("embeddings", "loss", one_seed(plus(1e-5))),
     ],
     "B-4b": [
         change("embeddings", "similarity_off_diagonal", one_seed(abs)),
         change("embeddings", "similarity_difference", one_seed(times(-1))),
     ],
     "B-5": [
-        _ratio(one_seed(times(1.01))),
         _ratio(reversed_along("tau")),
         _ratio(reversed_along("T")),
-        _ratio(one_seed(times(0.1))),
-        _ratio(one_seed(times(10))),
-        _ratio(one_seed(at(times(1.1), tau=1.0))),
+        _ratio(times(0.1)),
+        _ratio(times(10)),
+        _ratio(at(times(1.002), tau=1.0)),
     ],
+    "B-5b": [_ratio(at(times(1.01), tau=5.0))],
     "B-6": [
         change("sampled_tied", "attention_ratio", times(1.3)),
         change("sampled_free", "attention_ratio", times(1.3)),
-        change("sampled_free", "attention_ratio", times(0.7)),
     ],
+    "B-6b": [change("sampled_free", "attention_ratio", times(0.888))],
     "B-7": [
         change("uniform_adam", "block_difference", times(1.3)),
         change("uniform_sgd", "block_difference", times(0.7)),
     ],
     "B-7b": [change("uniform_hidden", "block_difference", times(1.3))],
-    "B-8": [change("uniform_entropy", "entry_std", one_seed(times(10)))],
+    "B-8": [
+        change(arm, "entry_std", one_seed(times(10)))
+        for arm in ("uniform_entropy", "uniform_entropy_sgd")
+    ],
     "B-9": [
         (
-            change("sgd_squared", "displacement", one_seed(moves_at_once)),
-            change("sgd_squared sgd_squared_default", "displacement", _moves_soon),
+            change("sgd_squared", "displacement", one_seed(_at_once)),
+            change("sgd_squared", "displacement", one_seed(at(_evenly, start=0.001))),
         ),
-        change("sgd_squared", "displacement", one_seed(moves_at_once)),
+        change("sgd_squared", "displacement", one_seed(_at_once)),
     ],
-    "B-9b": [change("sgd_entropy", "displacement", one_seed(moves_at_once))],
+    "B-9b": [change("sgd_entropy", "displacement", one_seed(_as_values(0.05)))],
     "B-9c": [
         change("sgd_squared", "gradient_norm", one_seed(plus(1e-6))),
         change("sgd_squared", "gradient_norm", one_seed(times(0))),
         tuple(change("sgd_squared", "gradient_norm", steeper("start", by)) for by in (0.5, -0.5)),
     ],
     "B-9d": [
-        change(arm, "displacement", one_seed(moves_at_once))
-        for arm in ("adam_squared", "adam_entropy")
+        change(arm, "displacement", one_seed(_at_once)) for arm in ("adam_squared", "adam_entropy")
     ],
-    "B-10": [
-        change("everything", "similarity_difference", one_seed(times(-1))),
-        change("everything", "similarity_off_diagonal", one_seed(times(-1))),
+    "B-9e": [
+        change("sgd_squared", "displacement", one_seed(_of_attention(_starts_early))),
     ],
-    "B-11": _without_preference("adam", _no_preference),
-    "B-11b": _without_preference("sgd", at(_no_preference, sgd_rate=0.01)),
+    "B-9f": [
+        change(arm, "displacement", _no_first_step) for arm in ("adam_squared", "adam_entropy")
+    ],
+    "B-10": [change("everything", "similarity_difference", one_seed(times(-1)))],
+    "B-10b": [change("everything", "similarity_off_diagonal", one_seed(times(-1)))],
+    "B-11": [
+        *_without_preference("adam", _no_preference),
+        *_without_preference("sgd", at(_no_preference, sgd_rate=0.03)),
+    ],
+    "B-11b": _without_preference("sgd", at(_hardly_any, sgd_rate=0.01)),
     "B-11c": _without_preference("sgd", at(_no_preference, sgd_rate=10.0)),
     "B-11d": [at_end("adam_distinct", "pair_attention", one_seed(_contrast))],
+    "B-11e": _without_preference("adam", _no_preference),
+    "B-11f": _without_preference(topics_attention.INPUTS, at(_no_preference, sgd_rate=0.01)),
     "B-12": [
-        change("sgd_squared", "displacement", one_seed(at(moves_late, start=0.1))),
-        change("sgd_squared_default", "displacement", one_seed(moves_late)),
+        change("sgd_squared", "displacement", one_seed(at(_late, start=0.1))),
+        change("sgd_squared_default", "displacement", one_seed(_late)),
     ],
 }

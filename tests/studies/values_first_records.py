@@ -1,4 +1,4 @@
-"""A record made by hand of the study that compares the models of three papers, in which every claim
+"""A record made by hand of the study that compares the models of four papers, in which every claim
 holds, and edits that break each check.
 """
 
@@ -8,6 +8,7 @@ from ktiw_records import NEVER, learned
 from record_parts import (
     SEEDS,
     Refutations,
+    after,
     alike,
     along,
     at,
@@ -16,14 +17,17 @@ from record_parts import (
     on,
     one_seed,
     per_seed,
+    plus,
     power,
     record_of,
     trained,
 )
 from topics_records import moves_late
 
-from saccade.core.record import Record
+from saccade.core.record import Arm, Record
 from saccade.studies import values_first
+from saccade.theory.half_rise_order import reversal_score
+from saccade.theory.score_and_norm import norm_of_score
 
 
 def record() -> Record:
@@ -34,7 +38,11 @@ def record() -> Record:
     start = on("start", starts["start"], starts["start"])
     norm = xr.where(start == max(starts["start"]), share**2, share**0.5)
     data = {"norm": per_seed() * word * norm, "score": per_seed() * word * share}
-    lu = along(share["step"], starts, {"word": np.arange(8)}, loss=1.0, **data)
+    words_of = {"word": np.arange(8)}
+    lu = along(share["step"], starts, words_of, loss=1.0, **data)
+    data = {"norm": per_seed() * word * share**0.5, "score": per_seed() * word * share}
+    arms = {"lu": trained(lu), "lu_TL": trained(along(share["step"], {}, words_of, **data))}
+    arms |= {f"lu_FC_{size}": _reversing(size, config) for size in values_first.FILLERS}
     # From the largest start attention moves at once.
     starts, parts = {"start": list(values_first.MATRIX_STARTS)}, ["values", "keys", "queries"]
     start = on("start", starts["start"], starts["start"])
@@ -48,8 +56,22 @@ def record() -> Record:
     knows, attends = (xr.where(informative, step, NEVER) for step in (20, 40))
     steps = np.arange(0, config.copying_steps + 1, 5)
     snell = learned(steps, knows, attends, attends, words, SEEDS)
-    arms = {"lu": trained(lu), "li": trained(li), "snell": trained(snell)}
+    arms |= {"li": trained(li), "snell": trained(snell)}
+    for name, moved in (("song", share**2), ("song_blind", 0 * share)):
+        ways = xr.concat([1 - xr.ufuncs.exp(-20 * share), moved, moved], "part")
+        displacement = per_seed() * ways.assign_coords(part=parts)
+        arms[name] = trained(along(share["step"], {}, {"part": parts}, displacement=displacement))
     return record_of("values_first", config, arms)
+
+
+def _reversing(filler_size: int, config: values_first.Config) -> Arm:
+    """Scores that grow evenly to beyond the reversal, and norms by corollary 1."""
+    steps = np.arange(0, config.long_steps + 1, 250)
+    last = 1.3 * reversal_score(filler_size)
+    score = last * on("step", steps, steps / config.long_steps)
+    word = on("word", range(8), [1] * 8)
+    data = {"score": word * score, "norm": per_seed() * word * norm_of_score(score, filler_size)}
+    return trained(along(steps, {}, {"word": np.arange(8)}, **data))
 
 
 RECORDS = {"values_first": record}
@@ -66,7 +88,9 @@ def _moves_later(values: xr.DataArray) -> xr.DataArray:
 
 REFUTATIONS: Refutations = {
     "E-13": [
+        change("lu_FC_20", "norm", one_seed(power(4))),
         change("lu", "norm", one_seed(power(4))),
+        change("lu_TL", "norm", one_seed(power(4))),
         change("li", "displacement", one_seed(at(_moves_last, part="values"))),
         change("snell", "lexicon_agreement", one_seed(fails_until(60))),
     ],
@@ -76,4 +100,9 @@ REFUTATIONS: Refutations = {
         change("lu", "norm", one_seed(power(0.25))),
     ],
     "E-13d": [change("snell", "attention_accuracy", alike(words=60))],
+    "E-13e": [change("lu_FC_40", "norm", power(1.5))],
+    "E-13f": [
+        change("song", "displacement", one_seed(at(_moves_last, part="values"))),
+        change("song_blind", "displacement", after(0, one_seed(at(plus(1e-3), part="queries")))),
+    ],
 }

@@ -107,6 +107,21 @@ def test_from_a_known_lexicon_and_no_attention_the_order_is_the_other_way_round(
     )
 
 
+@pytest.mark.parametrize("advantage", [-0.3, -1e-9, 1e-9, 2.0])
+def test_from_uniform_attention_the_sign_of_the_advantage_is_kept_and_grows(advantage):
+    """p counts from uniform attention; the growing mode and the decaying one are exponentials."""
+    d, p = (
+        function(TIMES, 0.0, advantage, 0.0) for function in (lexical_advantage, attention_score)
+    )
+    assert np.all(d * advantage > 0)
+    assert np.all(p[1:] * advantage > 0)
+    assert np.all(np.diff(abs(d)) > 0)
+    growth = np.exp(np.sqrt(2) * TIMES)
+    np.testing.assert_allclose(d + np.sqrt(2) * p, advantage * growth, rtol=1e-12)
+    rounding = 1e-12 * abs(advantage) * growth
+    assert np.all(abs(d - np.sqrt(2) * p - advantage / growth) <= rounding)
+
+
 def test_attention_leaves_the_probabilities():
     passes = np.arccosh(2) / np.sqrt(2)
     assert passes == pytest.approx(0.931, abs=5e-4)

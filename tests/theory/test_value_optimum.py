@@ -28,9 +28,12 @@ from saccade.tasks.topic_documents import Masking, TopicDocuments
 from saccade.theory.value_optimum import (
     ValueOptimum,
     average_difference,
+    constant_moment,
+    contrast_moment,
     decayed_values,
     excess,
     least_norm_values,
+    share_left,
     shares_seen,
 )
 
@@ -162,6 +165,57 @@ def test_a_model_that_cannot_attend_to_selected_positions_sees_the_truth():
     assert shares_seen(documents, plain) == documents.shares == PAPER.shares
     blocks = least_norm_values(PAPER, shares_seen(PAPER, model))
     assert (blocks.hidden, blocks.same, blocks.other) == pytest.approx((0, 0.1, 0), abs=1e-15)
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+@every_size
+@given(task=tasks())
+def test_the_second_moment_has_the_eigenvalues_of_the_theory(task):
+    """|u|^2 once, lambda on T - 1 contrasts, and 0."""
+    shown, _ = all_documents(task)
+    found = np.sort(np.linalg.eigvalsh(shown.T @ shown / len(shown)))[::-1][: task.topics]
+    expected = [constant_moment(task), *[contrast_moment(task)] * (task.topics - 1)]
+    np.testing.assert_allclose(found, np.sort(expected)[::-1], rtol=0, atol=1e-14)
+
+
+@every_size
+@given(task=tasks(), steps=st.integers(0, 30))
+def test_what_is_left_after_some_steps_is_that_of_gradient_descent(task, steps):
+    shown, there = all_documents(task)
+    moment, target = (shown.T @ one / len(shown) for one in (shown, there))
+    values, rate = np.zeros_like(moment), 1 / (2 * np.linalg.eigvalsh(moment)[-1])
+    for _ in range(steps):
+        values = values - rate * 2 * (values @ moment - target.T)
+    topic = np.arange(task.topics * task.words_per_topic) // task.words_per_topic
+    same = topic[:, None] == topic[None, :]
+    difference = values[1:, 1:][same].mean() - values[1:, 1:][~same].mean()
+    left = 1 - difference / average_difference(task)
+    assert left == pytest.approx(share_left(task, steps), abs=1e-11)
+
+
+def test_the_training_time_of_stage_one_at_the_sizes_of_the_paper():
+    """rate x steps until the blocks have 99 % of their difference: squared error, long
+    documents. (B-11b quotes it.)
+    """
+    assert contrast_moment(PAPER) == pytest.approx(0.865**2 * 6 / 3600, rel=1e-12)
+    assert np.log(100) / (2 * contrast_moment(PAPER)) == pytest.approx(1846, abs=0.5)
+
+
+def test_with_cross_entropy_the_blocks_start_at_half_the_speed():
+    """Gradients at 0 of both losses, over all documents."""
+    task = LongDocuments(4, 2, 2, Masking(0.5, 0.3, 0.2))
+    shown, there = all_documents(task)
+    squared = 2 * there.T @ shown / len(shown)
+    entropy = (there - 1 / there.shape[1]).T @ shown / len(shown)
+    topic = np.arange(8) // 2
+    same = topic[:, None] == topic[None, :]
+    speeds = [
+        slope[1:, 1:][same].mean() - slope[1:, 1:][~same].mean() for slope in (squared, entropy)
+    ]
+    assert speeds[0] == pytest.approx(2 * contrast_moment(task) * average_difference(task))
+    assert speeds[1] == pytest.approx(speeds[0] / 2)
 
 
 # -- with decay ------------------------------------------------------------------------------------

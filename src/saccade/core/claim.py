@@ -5,13 +5,12 @@ over seeds (`saccade.core.statistics`) and compares the result with a bound (`sa
 The rules, applied the same way everywhere:
 
 * `EverySeed`: holds if all seeds keep the bound, fails if one does not;
-* `Mean`: holds if the whole interval keeps the bound, fails if none of it does, else undetermined;
-* `Rate`: the success rate itself is compared; its exact interval is reported;
-* `Pooled`, `RateDifference`: one number of all seeds together, judged like a mean by its interval,
-  or with `by_value` by the number itself;
-* a seed that diverged keeps no bound: an every-seed check fails, a mean is undetermined;
-* a seed without a number (its premise is not met) is left out and counted;
-* a record smaller than the claim says it needs is undetermined, and expected to be;
+* `Deterministic`: holds if the number keeps the bound, else fails;
+* all others: holds if the whole 95 % interval keeps the bound, fails if none of it does, else
+  undetermined; with `by_value`, for claims that state a number, by the number itself;
+* a seed that diverged keeps no bound: an every-seed check fails, any other is undetermined;
+* so it is for a seed without a number, unless the check says why such seeds are left out;
+* a record smaller than the claim says it needs is undetermined;
 * too few seeds, or an unmet premise, is undetermined, with the reason (but one seed that breaks an
   every-seed bound is enough to fail).
 
@@ -59,8 +58,8 @@ class Check:
     quantity: str
     """What is measured, in words."""
     measure: Measure
-    """`measure(arms, config)`: one number per seed, with dims (sweeps), seed; NaN where a seed does
-    not meet the premise. For a statistic of all seeds together: a tuple of such samples."""
+    """`measure(arms, config)`: one number per seed, with dims (sweeps), seed; NaN where a seed has
+    none. For a statistic of all seeds together: a tuple of such samples."""
     bound: AbstractBound
     arms: str | tuple[str, ...] = ()
     """Arms that the number rests on, by name or pattern (`softmax_*`): the measure gets these, and
@@ -72,6 +71,8 @@ class Check:
     not count."""
     missing: Callable[[Mapping[str, Arm], Any], str] | None = None
     """Says why an arm was not run, where that may happen."""
+    left_out: str = ""
+    """Why seeds without a number (NaN) do not count against the claim; if empty, they do."""
 
     def __post_init__(self):
         if not isinstance(self.bound, AbstractBound):
@@ -91,16 +92,20 @@ class Judgement:
 
     claim: str
     verdict: Verdict
-    expected: Verdict
     findings: tuple[Finding, ...]
     """One per check, for the whole record or, in a sweep, for its first cell."""
     reason: str = ""
     cells: tuple[tuple[Mapping[str, float], Verdict, tuple[Finding, ...]], ...] = ()
     """In a sweep: place, verdict and findings of every cell."""
+    known: Verdict | None = None
+    """The verdict that is known of this preset (`known.json` beside the study), if any."""
+    registered: bool = False
+    """Whether the claim stood as it is in the commit from which the record was made."""
 
     @property
-    def as_expected(self) -> bool:
-        return self.verdict == self.expected
+    def changed(self) -> bool:
+        """Whether the verdict is another than the known one."""
+        return self.known is not None and self.verdict != self.known
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
@@ -117,8 +122,10 @@ class Judgement:
             )
 
         cells = tuple((dict(at), verdict, findings(rows)) for at, verdict, rows in plain["cells"])
-        fields = {name: plain[name] for name in ("claim", "verdict", "expected", "reason")}
-        return Judgement(**fields, findings=findings(plain["findings"]), cells=cells)
+        fields = {name: plain[name] for name in ("claim", "verdict", "reason")}
+        registered = bool(plain.get("registered", False))
+        given = findings(plain["findings"])
+        return Judgement(**fields, findings=given, cells=cells, registered=registered)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,12 +148,11 @@ class Claim:
     """Arms of the checks that name none."""
     statistic: AbstractStatistic = Mean()
     """Statistic of the checks that name none."""
-    expected: Verdict = "holds"
     reason: str = ""
-    """Why another verdict than `holds` is expected."""
+    """Why it is known not to hold; shown where it does not."""
     full_size: tuple[Callable[[Any], bool], str] | None = None
     """Where smaller runs do not show it: whether a config is large enough, and in words what is
-    needed. A smaller record is expected to leave the claim undetermined, and does."""
+    needed. A smaller record leaves the claim undetermined."""
 
     def __post_init__(self):
         given = (self.checks,) if isinstance(self.checks, Check) else tuple(self.checks)
@@ -161,25 +167,22 @@ class Claim:
         object.__setattr__(self, "checks", checks)
         if not checks:
             raise ConfigError(f"claim {self.id}: got no checks, allowed: at least one")
-        if self.expected not in get_args(Verdict):
-            allowed = ", ".join(get_args(Verdict))
-            raise ConfigError(f"claim {self.id}: got {self.expected!r}, allowed: {allowed}")
-        if self.expected != "holds" and not self.reason:
-            raise ConfigError(f"claim {self.id}: expected to be {self.expected!r}; say the reason")
 
-    def expected_reason(self, judgement: Judgement) -> str:
-        """Why the verdict that is expected of a record is not `holds`."""
-        if self.full_size is not None and judgement.expected != self.expected:
-            return f"this claim needs {self.full_size[1]}"
-        return self.reason
+    def explanation(self, judgement: Judgement) -> str:
+        """Why the claim does not hold, as far as that is known."""
+        known = judgement.verdict != "holds" and not judgement.changed
+        return self.reason if known and judgement.reason != (self._needed or None) else ""
+
+    @property
+    def _needed(self) -> str:
+        return "" if self.full_size is None else f"this claim needs {self.full_size[1]}"
 
     def judge(self, record: Record, config: Any) -> Judgement:
         """The verdict on a record whose typed config is given."""
         judged = self._judged(record, config)
         if self.full_size is None or self.full_size[0](config):
             return judged
-        # `expected_reason` says why.
-        return dataclasses.replace(judged, verdict="undetermined", expected="undetermined")
+        return dataclasses.replace(judged, verdict="undetermined", reason=self._needed)
 
     def _judged(self, record: Record, config: Any) -> Judgement:
         checks: tuple[Check, ...] = self.checks  # pyright: ignore[reportAssignmentType]
@@ -187,13 +190,13 @@ class Claim:
             measured = [_measured(check, record, config) for check in checks]
         except (PremiseNotMetError, MissingArmError) as unmet:
             reason = f"premise not met: {unmet}"
-            return Judgement(self.id, "undetermined", self.expected, (), reason)
+            return Judgement(self.id, "undetermined", (), reason)
         dims = {dim for samples, _ in measured for sample in samples for dim in sample.dims}
         sweeps = [dim for dim in record.sweeps if dim in dims]
         if not sweeps:
             findings = tuple(map(_find, checks, measured))
             verdict = _together(findings)
-            return Judgement(self.id, verdict, self.expected, findings, _reasons(findings))
+            return Judgement(self.id, verdict, findings, _reasons(findings))
         cells = []
         for place in np.ndindex(*(record.sweeps[dim].size for dim in sweeps)):
             chosen = dict(zip(sweeps, place, strict=True))
@@ -209,7 +212,7 @@ class Claim:
         )
         reason = ", ".join(f"{word} in {count}" for word, count in counts.items())
         reason = f"{reason} of {len(cells)} cells"
-        return Judgement(self.id, verdict, self.expected, cells[0][2], reason, tuple(cells))
+        return Judgement(self.id, verdict, cells[0][2], reason, tuple(cells))
 
 
 def _measured(check: Check, record: Record, config: Any) -> tuple[list[xr.DataArray], xr.DataArray]:
@@ -224,9 +227,11 @@ def _measured(check: Check, record: Record, config: Any) -> tuple[list[xr.DataAr
     given = check.measure(arms, config)
     samples = [one.astype(float) for one in (given if isinstance(given, tuple) else (given,))]
     per_seed = check.statistic is None or check.statistic.per_seed
+    seedless = check.statistic is not None and check.statistic.seedless
     for sample in samples:
         extra = set(sample.dims) - {"seed", *record.sweeps}
-        if "seed" not in sample.dims or (per_seed and (extra or len(samples) > 1)):
+        unseeded = "seed" not in sample.dims and not seedless
+        if unseeded or (per_seed and (extra or len(samples) > 1)):
             raise ConfigError(
                 f"check {check.quantity!r}: got the dims {', '.join(map(str, sample.dims))}, "
                 "allowed: one number per seed"
@@ -251,7 +256,7 @@ def _cell(values: xr.DataArray, chosen: Mapping[str, int]) -> xr.DataArray:
 
 def _find(check: Check, measured: tuple[Sequence[xr.DataArray], xr.DataArray]) -> Finding:
     assert check.statistic is not None, "a claim fills in the statistic"
-    return check.statistic.find(check.quantity, check.bound, *measured)
+    return check.statistic.find(check.quantity, check.bound, *measured, check.left_out)
 
 
 def _several(names: str | tuple[str, ...]) -> tuple[str, ...]:

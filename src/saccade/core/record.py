@@ -28,7 +28,9 @@ SCHEMA = "saccade-record-2"
 FIRST_SCHEMA = "saccade-record-1"
 """That of saccade 0.1: no title, flat configs, attributes `description` and `unit`."""
 _ROOT = ("study", "preset", "config", "versions", "device", "precision", "seconds")
-_OPTIONAL = ("title", "paper")
+_OPTIONAL = ("title", "paper", "commit")
+_TABLES = ("config", "versions", "fingerprints")
+"""Attributes kept as JSON."""
 _PARTS = ("trajectory", "snapshot", "prediction")
 
 
@@ -98,6 +100,10 @@ class Record:
     title: str = ""
     paper: str = ""
     """Title and papers of the study; empty in records of saccade 0.1."""
+    commit: str = ""
+    """The commit from which the record was made (`saccade.core.registration`), if it is known."""
+    fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """The claims as they stood when the record was made: claim id -> fingerprint."""
 
     def arm(self, name: str) -> Arm:
         if name not in self.arms:
@@ -116,7 +122,7 @@ class Record:
 
     def tree(self) -> xr.DataTree:
         about = {key: getattr(self, key) for key in (*_ROOT, *_OPTIONAL)}
-        about |= {key: json.dumps(dict(about[key])) for key in ("config", "versions")}
+        about |= {key: json.dumps(dict(getattr(self, key))) for key in _TABLES}
         nodes = {"/": xr.Dataset(attrs={"schema": SCHEMA} | about)}
         for name, arm in self.arms.items():
             theory = {"theory": arm.predicted_by} if arm.predicted_by else {}
@@ -204,7 +210,7 @@ def _from_tree(tree: xr.DataTree) -> Record:
         parts = {part: _dataset(node, part, schema) for part in _PARTS}
         arms[name] = Arm(**parts, predicted_by=parts["prediction"].attrs.get("theory", ""))
     fields: dict[str, Any] = {key: str(about.get(key, "")) for key in (*_ROOT, *_OPTIONAL)}
-    fields |= {key: json.loads(about[key]) for key in ("config", "versions")}
+    fields |= {key: json.loads(about.get(key, "{}")) for key in _TABLES}
     fields["seconds"] = float(about["seconds"])
     return Record(**fields, arms=arms, verdicts=json.loads(tree["claims"].attrs["verdicts"]))
 

@@ -1,7 +1,8 @@
 """Statistics over seeds: what a check makes of its measured numbers, and how it judges them.
 
-`EverySeed`, `Mean` and `Rate` take one number per seed. `Pooled`, `RateDifference` and `FisherTest`
-take one sample per arm (an array with dim `seed`) and give one number of all seeds together.
+`EverySeed`, `Mean`, `GeometricMean` and `Rate` take one number per seed. `Pooled`,
+`RateDifference`, `FisherTest` and `McNemarTest` take one sample per arm (an array with dim `seed`)
+and give one number of all seeds together. `Deterministic` takes a number that no seed enters.
 SciPy is imported on use: it takes a second.
 """
 
@@ -18,7 +19,6 @@ from saccade.core.bound import AbstractBound, Verdict
 from saccade.core.errors import ConfigError
 
 LEVEL = 0.95
-RESAMPLES = 4000
 POOLED_RESAMPLES = 500
 """Of numbers that a Python function makes of all seeds together."""
 
@@ -34,8 +34,12 @@ class Finding:
     low: float
     high: float
     seeds: int
-    """Seeds that have a number."""
+    """Seeds that have a number; 0 if no seed enters it."""
     reason: str = ""
+    kept: int | None = None
+    """Seeds that keep the bound, where every seed must."""
+    judged: int | None = None
+    """Seeds that must keep it: those with a number, and those that count against the claim."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,10 +53,15 @@ class AbstractStatistic(ABC):
         if not isinstance(self.seeds, int) or self.seeds < 1:
             raise ConfigError(f"seeds: got {self.seeds!r}, allowed: a whole number, at least 1")
 
-    note: ClassVar[str] = ""
-    """What the bound's text says of the statistic."""
     per_seed: ClassVar[bool] = True
     """Whether a measure gives one sample with one number per seed, or several samples."""
+    seedless: ClassVar[bool] = False
+    """Whether a measure may give a number without dim `seed`."""
+
+    @property
+    def note(self) -> str:
+        """What the bound's text says of the statistic."""
+        return ""
 
     @abstractmethod
     def find(
@@ -61,14 +70,17 @@ class AbstractStatistic(ABC):
         bound: AbstractBound,
         samples: Sequence[xr.DataArray],
         lost: xr.DataArray,
+        left_out: str = "",
     ) -> Finding:
-        """Judge samples whose only dim is `seed`; `lost` marks the seeds that diverged."""
+        """Judge samples whose only dim is `seed`; `lost` marks the seeds that diverged. Seeds
+        without a number (NaN) count against the claim unless `left_out` says why not.
+        """
 
 
 class _PerSeed(AbstractStatistic):
-    """One number per seed; a seed without a number (NaN) is left out and counted."""
+    """One number per seed."""
 
-    def find(self, quantity, bound, samples, lost):
+    def find(self, quantity, bound, samples, lost, left_out=""):
         (sample,) = samples
         gone = np.broadcast_to(lost.values, sample.shape)
         numbers = sample.values[~gone]
@@ -78,63 +90,149 @@ class _PerSeed(AbstractStatistic):
         if gone.any():
             reasons.append(f"{int(gone.sum())} of {gone.size} seeds diverged")
         if unmet:
-            reasons.append(f"{unmet} of {gone.size} seeds do not meet the premise")
-        value = float(numbers.mean()) if numbers.size else math.nan
+            why = f", left out: {left_out}" if left_out else ""
+            reasons.append(f"{unmet} of {gone.size} seeds have no number{why}")
+        value = self.value(numbers) if numbers.size else math.nan
         low, high = self.interval(numbers) if numbers.size else (math.nan, math.nan)
-        verdict, reason = self.judge(bound, numbers, bool(gone.any()), low, high)
-        text = f"{bound}{self.note}"
+        against = bool(gone.any()) or (unmet > 0 and not left_out)
+        verdict, reason = self.judge(bound, numbers, against, value, low, high)
         reasons += [reason] if reason else []
-        return Finding(quantity, text, verdict, value, low, high, numbers.size, "; ".join(reasons))
+        text, seeds, why = f"{bound}{self.note}", numbers.size, "; ".join(reasons)
+        kept = self.kept(bound, numbers)
+        judged = gone.size - (unmet if left_out else 0) if kept is not None else None
+        return Finding(quantity, text, verdict, value, low, high, seeds, why, kept, judged)
+
+    def kept(self, bound: AbstractBound, numbers: np.ndarray) -> int | None:
+        """How many seeds keep the bound, where every seed must."""
+        return None
+
+    def value(self, numbers: np.ndarray) -> float:
+        return float(numbers.mean())
 
     def interval(self, numbers: np.ndarray) -> tuple[float, float]:
-        return bootstrap_interval(numbers)
+        return t_interval(numbers)
 
     def judge(
-        self, bound: AbstractBound, numbers: np.ndarray, lost: bool, low: float, high: float
+        self,
+        bound: AbstractBound,
+        numbers: np.ndarray,
+        against: bool,
+        value: float,
+        low: float,
+        high: float,
     ) -> tuple[Verdict, str]:
-        if lost:
+        """The verdict; `against`: some seeds diverged, or have no number without a reason."""
+        if against:
             return "undetermined", ""
         if numbers.size < self.seeds:
             return "undetermined", f"{numbers.size} seeds, {self.seeds} needed"
-        if not numbers.size:
+        if not numbers.size or math.isnan(value):
             return "undetermined", "no number"
-        return _by_interval(bound, float(numbers.mean()), low, high)
+        return _by_interval(bound, value, low, high)
 
 
 class Mean(_PerSeed):
-    """The mean over seeds must keep the bound, with its whole bootstrap interval."""
+    """The mean over seeds must keep the bound, with its whole t interval."""
 
 
-class Rate(_PerSeed):
-    """Each seed has a 1 (success) or a 0: the success rate itself is compared with the bound, and
-    its exact interval is reported.
+class GeometricMean(_PerSeed):
+    """The geometric mean of positive, skewed numbers must keep the bound, with the whole t interval
+    of the logarithms.
     """
+
+    @property
+    def note(self) -> str:
+        return ", geometric mean"
+
+    def value(self, numbers: np.ndarray) -> float:
+        return float(np.exp(np.log(numbers).mean())) if numbers.min() > 0 else math.nan
+
+    def interval(self, numbers: np.ndarray) -> tuple[float, float]:
+        if numbers.min() <= 0:
+            return math.nan, math.nan
+        with np.errstate(over="ignore"):  # few, very different numbers
+            low, high = np.exp(t_interval(np.log(numbers)))
+        return float(low), float(high)
+
+    def judge(self, bound, numbers, against, value, low, high):
+        if numbers.size and numbers.min() <= 0 and not against:
+            return "undetermined", f"the number {numbers.min():g} has no logarithm"
+        return super().judge(bound, numbers, against, value, low, high)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate(_PerSeed):
+    """Each seed has a 1 (success) or a 0: the exact interval of the success rate must keep the
+    bound.
+    """
+
+    by_value: bool = False
+    """Compare the rate itself, where a claim states a count; the interval is reported only."""
+
+    @property
+    def note(self) -> str:
+        return ", by count" if self.by_value else ""
 
     def interval(self, numbers: np.ndarray) -> tuple[float, float]:
         return exact_interval(int((numbers > 0.5).sum()), numbers.size)
 
-    def judge(self, bound, numbers, lost, low, high):
-        value = float(numbers.mean()) if numbers.size else math.nan
-        return super().judge(bound, numbers, lost, value, value)
+    def judge(self, bound, numbers, against, value, low, high):
+        edges = (value, value) if self.by_value else (low, high)
+        return super().judge(bound, numbers, against, value, *edges)
 
 
 class EverySeed(_PerSeed):
-    """Each seed must keep the bound; one that diverged does not."""
+    """Each seed must keep the bound; one that diverged, or has no number, does not. How many seeds
+    keep it is reported, beside the mean and its interval.
+    """
 
-    note: ClassVar[str] = ", every seed"
+    @property
+    def note(self) -> str:
+        return ", every seed"
 
-    def judge(self, bound, numbers, lost, low, high):
-        broken = int(np.sum(~bound.keeps(numbers)))
-        if lost:
+    def kept(self, bound, numbers):
+        return int(np.sum(bound.keeps(numbers)))
+
+    def judge(self, bound, numbers, against, value, low, high):
+        broken = numbers.size - self.kept(bound, numbers)
+        if against:
             return "fails", ""
+        if broken:
+            return "fails", f"{broken} of {numbers.size} seeds break the bound"
         if numbers.size < self.seeds:
-            short = f"{numbers.size} seeds, {self.seeds} needed"
-            return "fails" if broken else "undetermined", short
-        return (
-            ("fails", f"{broken} of {numbers.size} seeds break the bound")
-            if broken
-            else ("holds", "")
-        )
+            return "undetermined", f"{numbers.size} seeds, {self.seeds} needed"
+        return "holds", ""
+
+
+class Deterministic(AbstractStatistic):
+    """A number that no seed enters: it is compared as it is. Seeds that differ, by more than the
+    rounding of a parallel program, are an error.
+    """
+
+    per_seed: ClassVar[bool] = True
+    seedless: ClassVar[bool] = True
+
+    def __init__(self):
+        super().__init__(1)
+
+    @property
+    def note(self) -> str:
+        return ", no seed enters"
+
+    def find(self, quantity, bound, samples, lost, left_out=""):
+        (sample,) = samples
+        numbers = np.ravel(sample.values)
+        if not np.allclose(numbers, numbers[0], rtol=1e-6, atol=1e-12, equal_nan=True):
+            raise ConfigError(
+                f"check {quantity!r}: got numbers that differ between seeds, "
+                "allowed for Deterministic: one number"
+            )
+        value, diverged = float(numbers[0]), bool(lost.any())
+        kept = bool(np.all(bound.keeps(numbers))) and not diverged
+        verdict: Verdict = "holds" if kept else "fails"
+        reason = "diverged" if diverged else "no number" if math.isnan(value) else ""
+        text = f"{bound}{self.note}"
+        return Finding(quantity, text, verdict, value, math.nan, math.nan, 0, reason)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +241,13 @@ class _OfAllSeeds(AbstractStatistic):
 
     per_seed: ClassVar[bool] = False
     by_value: bool = False
-    """Compare the number itself, and report its interval only."""
+    """Compare the number itself, where a claim states one; the interval is reported only."""
+    paired: bool = False
+    """Whether the samples are of the same seeds."""
+
+    @property
+    def note(self) -> str:
+        return ", by value" if self.by_value else ""
 
     @abstractmethod
     def summary(self, samples: Sequence[xr.DataArray]) -> tuple[float, float, float]:
@@ -152,23 +256,34 @@ class _OfAllSeeds(AbstractStatistic):
     def count(self, samples: Sequence[xr.DataArray]) -> int:
         return min(sample.sizes["seed"] for sample in samples)
 
-    def find(self, quantity, bound, samples, lost):
-        value, low, high = self.summary(samples)
-        seeds = self.count(samples)
-        reason = ""
+    def find(self, quantity, bound, samples, lost, left_out=""):
+        sizes = [one.sizes["seed"] for one in samples]
+        named = [one["seed"].values.tolist() for one in samples if "seed" in one.coords]
+        if self.paired and any(one != some[0] for some in (sizes, named) for one in some):
+            why = "got pairs of other seeds, allowed: the same for both"
+            raise ConfigError(f"check {quantity!r}: {why}")
+        samples, missing = _with_numbers(samples, self.paired)
+        seeds, reasons = self.count(samples), []
+        if missing:
+            why = f", left out: {left_out}" if left_out else ""
+            reasons.append(f"{missing} seeds have no number{why}")
+        value, low, high = self.summary(samples) if seeds else (math.nan,) * 3
+        verdict: Verdict = "undetermined"
         if bool(lost.any()):
-            verdict, reason = "undetermined", "seeds diverged"
+            reasons.append("seeds diverged")
             value = low = high = math.nan
         elif seeds < self.seeds:
-            verdict, reason = "undetermined", f"{seeds} seeds, {self.seeds} needed"
+            reasons.append(f"{seeds} seeds, {self.seeds} needed")
         elif math.isnan(value):
-            verdict, reason = "undetermined", "no number"
+            reasons.append("no number")
         elif math.isnan(low) and not self.by_value:
-            verdict, reason = "undetermined", "no interval"
-        else:
+            reasons.append("no interval")
+        elif not missing or left_out:
             edges = (value, value) if self.by_value else (low, high)
             verdict, reason = _by_interval(bound, value, *edges)
-        return Finding(quantity, str(bound), verdict, value, low, high, seeds, reason)
+            reasons += [reason] if reason else []
+        text = f"{bound}{self.note}"
+        return Finding(quantity, text, verdict, value, low, high, seeds, "; ".join(reasons))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,8 +291,9 @@ class Pooled(_OfAllSeeds):
     """A function of whole samples, such as a ratio of medians, with its interval over resampled
     seeds.
 
-    The function gets plain arrays with the seeds first. Samples are resampled independently; what
-    they have beside `seed` stays whole. Times of seeds that never got there may be infinite.
+    The function gets plain arrays with the seeds first. Samples are resampled independently, or
+    with the same seeds if they are paired; what they have beside `seed` stays whole. Times of seeds
+    that never got there may be infinite.
     """
 
     function: Callable[..., float] = dataclasses.field(kw_only=True)
@@ -190,45 +306,75 @@ class Pooled(_OfAllSeeds):
     def summary(self, samples):
         random = np.random.default_rng(0)
         arrays = [sample.transpose("seed", ...).values for sample in samples]
-        resampled = [
-            self.function(*(one[random.integers(0, len(one), len(one))] for one in arrays))
-            for _ in range(POOLED_RESAMPLES)
-        ]
+
+        def drawn() -> list[np.ndarray]:
+            if self.paired:
+                chosen = random.integers(0, len(arrays[0]), len(arrays[0]))
+                return [one[chosen] for one in arrays]
+            return [one[random.integers(0, len(one), len(one))] for one in arrays]
+
+        resampled = [self.function(*drawn()) for _ in range(POOLED_RESAMPLES)]
         return self.function(*arrays), *resampled_interval(np.asarray(resampled, float))
 
 
 class RateDifference(_OfAllSeeds):
     """First success rate less the second, with Newcombe's 95 % interval, which has a width also
     where all runs succeed or fail.
+
+    Independent samples: method 10 of Newcombe (1998), Statistics in Medicine 17, 873-890. Pairs:
+    method 10 of Newcombe (1998), Statistics in Medicine 17, 2635-2650.
     """
 
     def summary(self, samples):
         from scipy import stats
 
+        first, second = (sample.values > 0.5 for sample in samples)
         (rate, low, high), (other, other_low, other_high) = (
             (
-                float(values.mean()),
-                *stats.binomtest(int((values > 0.5).sum()), values.size).proportion_ci(
-                    LEVEL, method="wilson"
-                ),
+                float(hits.mean()),
+                *stats.binomtest(int(hits.sum()), hits.size).proportion_ci(LEVEL, method="wilson"),
             )
-            for values in (sample.values for sample in samples)
+            for hits in (first, second)
         )
-        down = math.hypot(rate - low, other_high - other)
-        up = math.hypot(high - rate, other - other_low)
+        together = _adjusted_correlation(first, second) if self.paired else 0.0
+        down = _hypotenuse(rate - low, other_high - other, together)
+        up = _hypotenuse(high - rate, other - other_low, together)
         return rate - other, rate - other - down, rate - other + up
 
 
-class FisherTest(_OfAllSeeds):
-    """Chance (two-sided, Fisher's exact test) of success rates so different, if there were no
-    difference. It has no interval: the number itself is compared.
-    """
+def _adjusted_correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Correlation of paired outcomes; a positive one is less, because few pairs overstate it."""
+    table = [int((one & other).sum()) for one in (first, ~first) for other in (second, ~second)]
+    both, only_first, only_second, none = table
+    excess = both * none - only_first * only_second
+    excess = max(excess - first.size / 2, 0.0) if excess > 0 else excess
+    margins = first.sum() * (~first).sum() * second.sum() * (~second).sum()
+    return float(excess / math.sqrt(margins)) if margins else 0.0
+
+
+def _hypotenuse(first: float, second: float, correlation: float) -> float:
+    return math.sqrt(max(first**2 - 2 * correlation * first * second + second**2, 0.0))
+
+
+class _Test(_OfAllSeeds):
+    """A p-value. It has no interval: the number itself is compared."""
+
+    same_seeds: ClassVar[bool]
 
     def __init__(self, seeds: int = 3):
-        super().__init__(seeds, by_value=True)
+        super().__init__(seeds, by_value=True, paired=self.same_seeds)
 
-    def count(self, samples):
-        return min(int(sample.notnull().sum("seed").min()) for sample in samples)
+    @property
+    def note(self) -> str:
+        return ""
+
+
+class FisherTest(_Test):
+    """Chance (two-sided, Fisher's exact test) of success rates so different, if there were no
+    difference, for arms that share nothing.
+    """
+
+    same_seeds: ClassVar[bool] = False
 
     def summary(self, samples):
         from scipy import stats
@@ -241,6 +387,36 @@ class FisherTest(_OfAllSeeds):
         return chance, math.nan, math.nan
 
 
+class McNemarTest(_Test):
+    """Chance (two-sided, McNemar's exact test) that the seeds which succeed in one arm only are so
+    unevenly divided, if there were no difference, for arms that share their seeds.
+    """
+
+    same_seeds: ClassVar[bool] = True
+
+    def summary(self, samples):
+        from scipy import stats
+
+        first, second = (sample.values > 0.5 for sample in samples)
+        only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
+        differing = only_first + only_second
+        chance = stats.binomtest(only_first, differing).pvalue if differing else 1.0
+        return float(chance), math.nan, math.nan
+
+
+def _with_numbers(samples: Sequence[xr.DataArray], paired: bool) -> tuple[list[xr.DataArray], int]:
+    """The samples without seeds that have a NaN, and how many seeds that are."""
+    whole = [
+        sample.notnull().all([dim for dim in sample.dims if dim != "seed"]) for sample in samples
+    ]
+    if paired:
+        together = np.logical_and.reduce([one.values for one in whole])
+        whole = [one.copy(data=together) for one in whole]
+    kept = [one.isel(seed=there.values) for one, there in zip(samples, whole, strict=True)]
+    missing = [int((~there).sum()) for there in whole]
+    return kept, missing[0] if paired else sum(missing)
+
+
 def _by_interval(
     bound: AbstractBound, value: float, low: float, high: float
 ) -> tuple[Verdict, str]:
@@ -249,8 +425,8 @@ def _by_interval(
     return verdict, "the interval crosses the bound" if verdict == "undetermined" else ""
 
 
-def bootstrap_interval(numbers: np.ndarray) -> tuple[float, float]:
-    """95 % percentile-bootstrap interval of the mean; the same for the same numbers."""
+def t_interval(numbers: np.ndarray) -> tuple[float, float]:
+    """95 % interval of the mean by Student's t distribution."""
     if numbers.size < 2:
         return math.nan, math.nan
     if numbers.min() == numbers.max():
@@ -258,10 +434,11 @@ def bootstrap_interval(numbers: np.ndarray) -> tuple[float, float]:
     if not np.all(np.isfinite(numbers)):
         # Some seed never got there: the range is all there is.
         return float(numbers.min()), float(numbers.max())
-    # The same as scipy.stats.bootstrap (tested), without the tenth of a second per call.
-    chosen = np.random.default_rng(0).integers(0, numbers.size, (RESAMPLES, numbers.size))
-    low, high = np.percentile(numbers[chosen].mean(axis=1), [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
-    return float(low), float(high)
+    from scipy.special import stdtrit
+
+    error = numbers.std(ddof=1) / math.sqrt(numbers.size)
+    half = float(stdtrit(numbers.size - 1, (1 + LEVEL) / 2) * error)
+    return float(numbers.mean()) - half, float(numbers.mean()) + half
 
 
 def exact_interval(successes: int, trials: int) -> tuple[float, float]:

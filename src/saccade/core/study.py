@@ -1,25 +1,31 @@
 """Studies: an experiment with its presets, claims, figures and divergences."""
 
 import dataclasses
+import json
 import re
 import textwrap
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_args
 
 import numpy as np
 
+from saccade.core.bound import Verdict
 from saccade.core.claim import Claim, Judgement
 from saccade.core.config import describe, typed
-from saccade.core.errors import ConfigError
+from saccade.core.errors import ConfigError, FileError
 from saccade.core.figure import Figure, HeatMap, Line, Panel
 from saccade.core.identity import versions
 from saccade.core.lab import Lab, Precision
 from saccade.core.record import Arm, Record
+from saccade.core.registration import commit_of, file_of, fingerprint, is_registered
 from saccade.core.sweep import path_of, sweepable, swept_in, with_sweep
 
 ConfigT = TypeVar("ConfigT")
 
+KNOWN = "known.json"
+"""File beside the studies: study -> preset -> claim -> known verdict."""
 _judged: Any = weakref.WeakKeyDictionary()
 """Record -> the study that judged it last in this process, and its judgements."""
 
@@ -94,6 +100,10 @@ class Study(Generic[ConfigT]):
 
     def run(self, config: ConfigT, lab: Lab, preset: str = "custom") -> Record:
         """Do the experiment and judge its claims."""
+        # Before the experiment: files may change while it runs, and mistakes should cost nothing.
+        commit = commit_of(self.experiment)
+        fingerprints = {claim.id: fingerprint(claim) for claim in self.claims}
+        self.known(preset)
         arms: Any = self.experiment(config, lab)
         kinds = arms.values() if isinstance(arms, Mapping) else [arms]
         for other in (one for one in kinds if not isinstance(one, Arm)):
@@ -109,7 +119,16 @@ class Study(Generic[ConfigT]):
         plain.pop("class")
         seconds = sum(arm.trajectory.attrs.get("seconds", 0.0) for arm in arms.values())
         record = Record(
-            self.name, preset, plain, arms, versions(), lab.device, lab.precision, seconds
+            self.name,
+            preset,
+            plain,
+            arms,
+            versions(),
+            lab.device,
+            lab.precision,
+            seconds,
+            commit=commit,
+            fingerprints=fingerprints,
         )
         _judged[record] = self, self._judge(record, config)
         return self.with_verdicts(record)
@@ -122,7 +141,7 @@ class Study(Generic[ConfigT]):
                 name: getattr(claim, name)
                 for name in ("statement", "source", "paper", "prediction", "tolerance")
             }
-            | {"expected_reason": claim.expected_reason(judgement)}
+            | {"explanation": claim.explanation(judgement)}
             for claim, judgement in zip(self.claims, self.judge(record), strict=True)
         }
         new = dataclasses.replace(record, verdicts=verdicts, title=self.title, paper=self.paper)
@@ -153,16 +172,49 @@ class Study(Generic[ConfigT]):
         return judgements
 
     def _judge(self, record: Record, config: ConfigT) -> list[Judgement]:
-        if self.precision == "float64" and record.precision != "float64":
-            reason = (
-                "premise not met: the study checks digits that "
-                f"{record.precision} does not have; it needs float64"
+        known = self.known(record.preset) if self.is_preset(record) else {}
+        judgements = []
+        for claim in self.claims:
+            if self.precision == "float64" and record.precision != "float64":
+                reason = (
+                    "premise not met: the study checks digits that "
+                    f"{record.precision} does not have; it needs float64"
+                )
+                judgement = Judgement(claim.id, "undetermined", (), reason)
+            else:
+                judgement = claim.judge(record, config)
+            stored = record.fingerprints.get(claim.id)
+            registered = is_registered(record.commit, stored, claim)
+            judgements.append(
+                dataclasses.replace(judgement, known=known.get(claim.id), registered=registered)
             )
-            return [
-                Judgement(claim.id, "undetermined", claim.expected, (), reason)
-                for claim in self.claims
-            ]
-        return [claim.judge(record, config) for claim in self.claims]
+        return judgements
+
+    def is_preset(self, record: Record) -> bool:
+        """Whether a record was made with exactly the settings of its preset."""
+        preset = self.presets.get(record.preset)
+        return preset is not None and self.config_of(record) == preset
+
+    def known(self, preset: str) -> Mapping[str, Verdict]:
+        """The verdicts that are known of a preset, from the file `known.json` beside the study."""
+        beside = file_of(self.experiment)
+        return {} if beside is None else read_known(beside.parent / KNOWN, self.name, preset)
+
+
+def read_known(file: Path, study: str, preset: str) -> dict[str, Verdict]:
+    """The verdicts that a file lists for a preset: none if it does not exist."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8")).get(study, {}).get(preset, {})
+        wrong = [(claim, one) for claim, one in found.items() if one not in get_args(Verdict)]
+    except FileNotFoundError:
+        return {}
+    except (OSError, AttributeError, ValueError) as error:
+        raise FileError(f"{file}: not a table of known verdicts ({error})") from error
+    if wrong:
+        allowed = ", ".join(get_args(Verdict))
+        claim, one = wrong[0]
+        raise FileError(f"{file}: {study}, {preset}, {claim}: got {one!r}, allowed: {allowed}")
+    return found
 
 
 def _map(record: Record, judgement: Judgement) -> list[Panel]:

@@ -1,7 +1,7 @@
 """The result of a training: datasets and models."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -64,6 +64,19 @@ class Training:
             shapes = self._engine.shapes
             return self._engine.whole(*fitted((shapes.learned, shapes.still), self._leaves))
 
+    def edited(self, function: Callable[[Any], Any]) -> "Training":
+        """This training with other weights, to start trainings with (`start=`): `function` maps the
+        model of one member to a model of the same structure.
+        """
+        with in_precision(self.precision):
+            models = eqx.filter_vmap(function)(self.models)
+        if _outline(self.models) != _outline(models):
+            raise ConfigError("edited: got a model of another structure, allowed: other weights")
+        leaves = {key: leaf for key, leaf in self._leaves.items() if not key.startswith(STATE)}
+        new = dataclasses.replace(self, digest="", _leaves=leaves)
+        new.__dict__["models"] = models
+        return new
+
     def model(self, **where: Any) -> Any:
         """The trained model of one member, by its seed and its values of the sweeps:
         `training.model(seed=3, rate=0.1)`. An axis with one value need not be named.
@@ -85,6 +98,13 @@ class Training:
         pick = lambda one: jnp.asarray(one[at]) if eqx.is_array(one) else one  # noqa: E731
         with in_precision(self.precision):
             return jax.tree.map(pick, self.models)
+
+
+def _outline(models: Any) -> Any:
+    """Structure, shapes and types of all arrays."""
+    leaves, structure = jax.tree.flatten(models)
+    kinds = [(one.shape, one.dtype) if eqx.is_array(one) else type(one) for one in leaves]
+    return structure, kinds
 
 
 def in_precision(precision: Precision) -> Any:

@@ -24,6 +24,8 @@ from saccade.tasks.random_sequences import HasVectors, RandomSequences, Sequence
 
 PARTS = ("queries", "keys", "values")
 Targets = Literal["task", "start", "teacher"]
+POWERS = 300
+"""Steps of power iteration: enough for 1e-3 of an eigenvalue that stands out by 1 %."""
 Weights = Float[Array, "head feature part"]
 
 
@@ -69,6 +71,30 @@ def value_curvature(model: AttentionRegression, batch: Sequences) -> Float[Array
     """max_h ||W_h^O||^2 ||B||^2, an upper bound on the curvature of the loss in the values."""
     largest = jnp.max(jnp.linalg.norm(model.output, ord=2, axis=(1, 2)))
     return (largest * jnp.linalg.norm(model.features(batch), ord=2)) ** 2
+
+
+def query_curvature(model: AttentionRegression, batch: Sequences) -> Float[Array, ""]:
+    """Largest eigenvalue of the Hessian of the loss in W^Q, by power iteration."""
+
+    def loss(queries: Weights) -> Float[Array, ""]:
+        return eqx.tree_at(lambda one: one.queries, model, queries).loss(batch)
+
+    def product(vector: Weights) -> Weights:
+        return jax.jvp(jax.grad(loss), (model.queries,), (vector,))[1]
+
+    def quotient(shift: float | Array) -> Float[Array, ""]:
+        """The eigenvalue of the Hessian that is the largest in size once `shift` is added."""
+
+        def turned(_: Array, vector: Weights) -> Weights:
+            vector = product(vector) + shift * vector
+            return vector / jnp.linalg.norm(vector)
+
+        vector = jax.random.normal(jax.random.key(0), model.queries.shape)
+        vector = jax.lax.fori_loop(0, POWERS, turned, vector / jnp.linalg.norm(vector))
+        return jnp.sum(vector * product(vector))
+
+    # Of the largest size it may be negative; shifted by that size, all are positive.
+    return quotient(jnp.abs(quotient(0.0)))
 
 
 @dataclasses.dataclass(frozen=True)

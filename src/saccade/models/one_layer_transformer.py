@@ -14,6 +14,9 @@ model (D ids). Three facts make training cheap:
 
 Attention is uniform, learned (W_K, W_Q), tied to three numbers (same word, same topic, other topic;
 stage 2 of the theory), or free (the D x D table of scores is itself trained).
+
+In the authors' code the inputs are not one-hot: a LayerNorm follows the sum of the one-hot vector
+and a trained type vector (`embedding="normalised"`). Outputs are one-hot as before.
 """
 
 import dataclasses
@@ -42,8 +45,11 @@ PARTS = ("embeddings", "values", "keys", "queries", "bias", "score_table")
 BLOCKS = ("hidden", "same", "other", "output hidden")
 """Blocks of a value matrix: hidden id's column, same topic, different topics, hidden id's row."""
 
+NORM_EPSILON = 1e-12
+"""Added to the variance by the LayerNorm of BERT."""
+
 Attention = Literal["uniform", "learned", "tied", "free"]
-Embedding = Literal["one_hot", "trained"]
+Embedding = Literal["one_hot", "trained", "normalised"]
 Start = Literal["gaussian", "uniform", "default"]
 PerKey = Float[Array, "*some key"]
 PerId = Float[Array, "*some id"]
@@ -79,10 +85,32 @@ class TiedScores(eqx.Module):
     """log(c2 / c3), the logarithm of alpha."""
 
 
+class NormalisedInputs(eqx.Module):
+    """Inputs of the authors' code: LayerNorm of one-hot vectors plus a vector that all share."""
+
+    type_vector: Float[Array, " id"]
+    gain: Float[Array, " id"]
+    shift: Float[Array, " id"]
+
+    @staticmethod
+    def build(key: PRNGKeyArray, ids: int) -> "NormalisedInputs":
+        """A type vector from N(0, I), and PyTorch's LayerNorm."""
+        return NormalisedInputs(jax.random.normal(key, (ids,)), jnp.ones(ids), jnp.zeros(ids))
+
+    def table(self) -> Float[Array, "dimension id"]:
+        """The vector of every id."""
+        added = jnp.eye(self.type_vector.size) + self.type_vector  # id dimension
+        centred = added - jnp.mean(added, axis=1, keepdims=True)
+        spread = jnp.sqrt(jnp.mean(centred**2, axis=1, keepdims=True) + NORM_EPSILON)
+        return (centred / spread * self.gain + self.shift).T
+
+
 class OneLayerTransformer(AbstractModel):
     """Embeddings (None: one-hot), a value matrix, and one kind of scores."""
 
     embeddings: Float[Array, "dimension id"] | None
+    inputs: NormalisedInputs | None
+    """Replace the embeddings where words enter."""
     values: Float[Array, "dimension dimension"] | None
     """None: the identity."""
     keys: Float[Array, "key_dimension dimension"] | None
@@ -122,7 +150,7 @@ class OneLayerTransformer(AbstractModel):
         keys: Float[Array, "key_dimension dimension"],
     ) -> tuple[Float[Array, "id key_dimension"], Float[Array, "id key_dimension"]]:
         """Of every id."""
-        queries, keys = (self._embedded(part) for part in (queries, keys))
+        queries, keys = (self._of_every_id(part) for part in (queries, keys))
         if self.query_bias is not None and self.key_bias is not None:
             queries, keys = queries + self.query_bias[:, None], keys + self.key_bias[:, None]
         return queries.T, keys.T
@@ -138,25 +166,33 @@ class OneLayerTransformer(AbstractModel):
         queries, keys = (table[batch.words][:, None] for table in (queries, keys))
         return (AttentionLayer(queries, keys, self.kernel, self._seen(batch), batch.mask),)
 
-    def _embedded(self, part: Float[Array, "*row dimension"]) -> Float[Array, "*row id"]:
+    def input_table(self) -> Float[Array, "dimension id"] | None:
+        """The vector that enters for every id; None: one-hot vectors."""
+        return self.embeddings if self.inputs is None else self.inputs.table()
+
+    def _of_every_id(self, part: Float[Array, "row dimension"]) -> Float[Array, "row id"]:
+        table = self.input_table()
+        return part if table is None else part @ table
+
+    def _decoded(self, part: Float[Array, "*some dimension"]) -> Float[Array, "*some id"]:
         return part if self.embeddings is None else part @ self.embeddings
 
     def value_table(self) -> Float[Array, "key output"]:
         """The contribution of each key id to every output: (W_E^T W_V W_E)^T."""
-        if self.values is None:
-            return self.word_similarity()
-        if self.embeddings is None:
-            return self.values.T
-        return (self.embeddings.T @ (self.values @ self.embeddings)).T
+        if self.values is not None:
+            return self._decoded(self._of_every_id(self.values).T)
+        table = self.input_table()
+        return jnp.eye(self.ids) if table is None else self._decoded(table.T)
 
     def word_similarity(self) -> Float[Array, "id other"]:
-        """E = W_E^T W_E, the dot products of the embeddings."""
-        return jnp.eye(self.ids) if self.embeddings is None else self.embeddings.T @ self.embeddings
+        """E = W_E^T W_E, the dot products of the vectors that enter."""
+        table = self.input_table()
+        return jnp.eye(self.ids) if table is None else table.T @ table
 
     def _added(self, outputs: PerId, mass: Float[Array, "*some"]) -> PerId:
         """Outputs plus the value bias times the attention mass, plus the output bias."""
         if self.value_bias is not None:
-            outputs = outputs + mass[..., None] * self._embedded(self.value_bias)
+            outputs = outputs + mass[..., None] * self._decoded(self.value_bias)
         return outputs if self.bias is None else outputs + self.bias
 
     def _weights(self, scores: PerKey, seen: Bool[Array, "*some key"]) -> PerKey:
@@ -275,7 +311,8 @@ class OneLayerTransformerConfig(AbstractModelConfig):
     """The parts of the model, which of them learn, and their initialisation."""
 
     embedding: Embedding = "one_hot"
-    """one_hot: frozen one-hot vectors; trained: tied input and output embeddings."""
+    """one_hot: frozen one-hot vectors; trained: tied input and output embeddings; normalised: the
+    authors' code, LayerNorm of one-hot vectors plus a trained type vector, and one-hot outputs."""
     dimension: int = 0
     """Dimension of trained embeddings; 0: the number of ids."""
     attention: Attention = "learned"
@@ -327,6 +364,7 @@ class OneLayerTransformerConfig(AbstractModelConfig):
             dimension = self.dimension or ids
             embeddings = self.embedding_std * jax.random.normal(embedding_key, (dimension, ids))
         learned, tied = self.attention == "learned", self.attention == "tied"
+        normalised = self.embedding == "normalised"
         biased = self.layer_biases and learned
 
         def drawn(key: PRNGKeyArray, wanted: bool, axes: int) -> Float[Array, "..."] | None:
@@ -338,6 +376,7 @@ class OneLayerTransformerConfig(AbstractModelConfig):
             frozen = (*frozen, "values")
         return OneLayerTransformer(
             embeddings=embeddings,
+            inputs=NormalisedInputs.build(embedding_key, ids) if normalised else None,
             values=values,
             keys=drawn(keys[1], learned, 2),
             queries=drawn(keys[2], learned, 2),

@@ -4,7 +4,8 @@ Encoder states h_l, decoder states s_t (teacher forcing). Head k has scores a_{t
 b_k) . h_l, and its softmax over l weights the states. The heads' contexts are summed (the text) or
 averaged (the authors' code), after a projection P_k that only the code has. N([c_t, s_t]), with one
 hidden layer, gives the logits. The lexical probe applies the same N as if all heads attended to a
-single position: beta_{t,l} = N([c of h_l alone, s_t])_{y_t}.
+single position: beta_{t,l} = N([c of h_l alone, s_t])_{y_t}. The decoder starts from the encoder's
+last state, or from zero.
 
 Initialisation is PyTorch's. `base_start` and `head_starts` select initialisations by number: the
 base, or a head, of a number is the same in every member whatever its seed, so that heads can be
@@ -37,6 +38,8 @@ from saccade.tasks.copying import Copying
 
 Together = Literal["sum", "mean"]
 Activation = Literal["tanh", "relu"]
+DecoderStart = Literal["encoder", "zero"]
+ReadoutHalf = Literal["context", "state"]
 Gates = Float[Array, "pair source"] | None
 SourceStates = Float[Array, "pair source hidden"]
 TargetStates = Float[Array, "pair target hidden"]
@@ -102,13 +105,15 @@ class SequenceToSequence(AbstractModel):
     attention: AttentionKind = eqx.field(static=True)
     lexicon: LexiconKind = eqx.field(static=True)
     kernel: AbstractKernel = SOFTMAX
+    decoder_start: DecoderStart = eqx.field(static=True, default="encoder")
 
     def states(self, batch: SentencePairs, gates: Gates) -> tuple[SourceStates, TargetStates]:
         """States of encoder and decoder. `gates` multiply the source embeddings."""
         table, mask = self.source_embeddings, batch.source_mask
         encoded, last = self.encoder.of_words(table, batch.source, mask, gates=gates)
         table = table if self.target_embeddings is None else self.target_embeddings
-        return encoded, self.decoder.of_words(table, batch.decoder_input, start=last)[0]
+        start = last if self.decoder_start == "encoder" else None
+        return encoded, self.decoder.of_words(table, batch.decoder_input, start=start)[0]
 
     def weights(
         self, encoded: SourceStates, decoded: TargetStates, mask: Bool[Array, "pair source"]
@@ -156,6 +161,17 @@ class SequenceToSequence(AbstractModel):
         # Pair by pair: the logits of all pairs at once would take gigabytes.
         return jax.lax.map(one_pair, (of_context, of_state, batch.target))
 
+    def with_readout_negated(self, half: ReadoutHalf) -> Self:
+        """The model whose hidden layer reads the context, or the decoder's state, with the opposite
+        sign: `hidden_layer.weights[:hidden]`, or `[hidden:]`, is negated.
+        """
+        weights = self.hidden_layer.weights
+        size = weights.shape[0] // 2
+        of_context = jnp.arange(2 * size) < size
+        negated = of_context if half == "context" else ~of_context
+        signs = jnp.where(negated, -1.0, 1.0).astype(weights.dtype)
+        return eqx.tree_at(lambda one: one.hidden_layer.weights, self, signs[:, None] * weights)
+
     def trainable(self) -> PyTree:
         queries = ("heads.query_weights", "heads.query_bias")
         return ablated(super().trainable(), queries, self.attention, self.lexicon)
@@ -185,6 +201,9 @@ class SequenceToSequenceConfig(AbstractModelConfig):
     """learned; frozen: only the attention's queries are trained."""
     kernel: KernelName = "softmax"
     """How scores become weights."""
+    decoder_start: DecoderStart = "encoder"
+    """encoder: the decoder starts from the encoder's last state. zero: it sees no source word but
+    through attention."""
     base_start: int | None = None
     """Number of the initialisation of everything but the heads; None: from the member's seed."""
     head_starts: tuple[int, ...] | None = None
@@ -233,6 +252,7 @@ class SequenceToSequenceConfig(AbstractModelConfig):
             self.attention,
             self.lexicon,
             KERNELS[self.kernel],
+            self.decoder_start,
         )
 
 

@@ -39,6 +39,51 @@ class FeatureMatrix(AbstractModelProbe):
         return found | {"feature_low": low, "feature_high": singular[0]}
 
 
+class ValueModes(AbstractModelProbe):
+    """How the values see the loss: eigenvalues of its Hessian in W^V that are not 0 for every B,
+    and the residual's share in each eigenvector.
+    """
+
+    models: ClassVar = (AttentionRegressionConfig,)
+    variables: ClassVar = {
+        "mode_curvature": Variable(("mode",), "eigenvalue of sum_h W_h^OT W_h^O (x) B_h B_h^T"),
+        "mode_residual": Variable(("mode",), "squared component of the residual along its vector"),
+    }
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        model, batch = moment.model, moment.train
+        heads, _, outputs = model.output.shape
+        features = model.features(batch)
+        blocks = features.reshape(features.shape[0], heads, -1)
+        seen = jnp.einsum("hko,hkp->hop", model.output, model.output)
+        curvature = jnp.einsum("hop,rhf,shf->rosp", seen, blocks, blocks)
+        size = features.shape[0] * outputs
+        eigenvalues, vectors = jnp.linalg.eigh(curvature.reshape(size, size))
+        residual = (model(batch).logits - batch.targets).reshape(size)
+        return {"mode_curvature": eigenvalues, "mode_residual": (vectors.T @ residual) ** 2}
+
+
+class FirstOrderQueries(AbstractModelProbe):
+    """Softmax's gradient of W^Q to first order in the keys, from the weights and the residual."""
+
+    models: ClassVar = (AttentionRegressionConfig,)
+    variables: ClassVar = {
+        "first_order_gradient": Variable((), "norm of the gradient of W^Q to first order in W^K")
+    }
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        model, batch = moment.model, moment.train
+        (layer,) = model.attention_layers(batch)
+        # Attention is 1/n to leading order; d S_ab / d q_a = (k_b - mean k) / (n sqrt d).
+        keys = layer.keys - jnp.mean(layer.keys, axis=2, keepdims=True)
+        projected = jnp.einsum("hfk,hko->hfo", model.values, model.output)
+        values = jnp.einsum("snf,hfo->shno", batch.inputs, projected)
+        pull = jnp.einsum("shnk,shno->shko", keys, values) / keys.shape[2] / keys.shape[3] ** 0.5
+        residual = model(batch).logits - batch.targets
+        gradient = jnp.einsum("snf,sno,shko->hfk", batch.inputs, residual, pull)
+        return {"first_order_gradient": jnp.sqrt(jnp.sum(gradient**2))}
+
+
 class ReachOfQueries(AbstractModelProbe):
     """The least loss that queries alone can reach with the Gaussian kernel if all keys are zero."""
 

@@ -128,6 +128,21 @@ class QueryNorm(AbstractItemProbe):
         return {"query_norm": moment.model.query_norm}
 
 
+class KeySquares(AbstractItemProbe):
+    """Squares of keys and scores, summed over all items; a unit query has keys along it."""
+
+    variables: ClassVar = {
+        "key_square": Variable((), "sum over all items of the squared norm of the key"),
+        "score_square": Variable((), "sum over all items of the squared score"),
+    }
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        model = moment.model
+        scores = jnp.sum(model.scores**2)
+        keys = scores if model.keys is None else jnp.sum(model.keys**2)
+        return {"key_square": keys, "score_square": scores}
+
+
 @dataclasses.dataclass(frozen=True)
 class Distributions(AbstractItemProbe):
     """Histograms of score change and displacement, for `ends`; all members share the bins."""

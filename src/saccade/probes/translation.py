@@ -10,7 +10,7 @@ twice for classification and once for translation.)
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ import xarray as xr
 from jaxtyping import Array, Bool, Float
 
 from saccade.core.interfaces import END, Moment, Output, SentencePairs, Variable
+from saccade.core.sweep import require_count
 from saccade.core.trajectory import first_step
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.models.word_proxy import WordProxyConfig
@@ -107,6 +108,39 @@ class AttentionPlaces(AbstractTranslationProbe):
             mass = jnp.sum(weights * (places == wanted[..., None]), axis=-1)
             masses.append(mean_over(mass, words))
         return {"attention_accuracy": jnp.stack(accuracies), "attention_mass": jnp.stack(masses)}
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionOffsets(AbstractTranslationProbe):
+    """Where attention goes: its mass by signed offset from the right position, and by position.
+
+    The masses by position sum to 1, and so do those by offset if `span` covers the sentences.
+    """
+
+    span: int = 40
+    """Largest offset, before and after the right position."""
+    variables: ClassVar = {
+        "mass_by_offset": Variable(("distance",), "mean attention at this signed offset"),
+        "mass_by_position": Variable(("source",), "mean attention at this source position"),
+    }
+
+    def __post_init__(self):
+        require_count(self, "span")
+
+    def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:
+        return {"distance": ("distance", list(range(-self.span, self.span + 1)))}
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        batch, weights = moment.test, jnp.asarray(moment.test_output.attention)
+        words = word_places(batch)
+        from_right = jnp.arange(weights.shape[-1]) - batch.aligned[..., None]
+
+        def mass_at(distance: Array) -> Float[Array, ""]:
+            return mean_over(jnp.sum(weights * (from_right == distance), axis=-1), words)
+
+        by_offset = jax.lax.map(mass_at, jnp.arange(-self.span, self.span + 1))
+        by_position = jnp.sum(weights * words[..., None], axis=(0, 1)) / words.sum()
+        return {"mass_by_offset": by_offset, "mass_by_position": by_position}
 
 
 class LexicalKnowledge(AbstractPairProbe):

@@ -10,7 +10,7 @@ import xarray as xr
 from saccade.core.bound import Verdict
 from saccade.core.claim import Judgement
 from saccade.core.record import Record
-from saccade.core.statistics import Finding
+from saccade.core.statistics import Finding, exact_interval
 
 SYMBOLS: dict[Verdict, str] = {"holds": "✓", "fails": "✗", "undetermined": "?"}
 _LISTED = 8
@@ -31,11 +31,19 @@ def counted(count: int, noun: str) -> str:
 
 
 def measured(finding: Finding) -> str:
-    """The mean over seeds and its 95 % interval."""
+    """The number and its 95 % interval; where every seed must keep the bound, also how many do and
+    the share of all seeds that do so at least (95 %).
+    """
     if math.isnan(finding.value):
         return "n/a"
-    interval = f"{number(finding.low)}, {number(finding.high)}"
-    return f"{number(finding.value)} [{'no interval' if 'n/a' in interval else interval}]"
+    text = number(finding.value)
+    if finding.seeds:
+        interval = f"{number(finding.low)}, {number(finding.high)}"
+        text += f" [{'no interval' if 'n/a' in interval else interval}]"
+    if finding.kept is not None and finding.judged:
+        share = exact_interval(finding.kept, finding.judged)[0]
+        text += f"; {finding.kept} of {finding.judged} seeds, share >= {share:.2f}"
+    return text
 
 
 def measured_anywhere(judgement: Judgement) -> list[tuple[Finding, str]]:

@@ -5,6 +5,8 @@ Stored verdicts are read only where the study of a record is not installed or do
 
 import dataclasses
 import itertools
+import math
+import re
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -34,7 +36,7 @@ class StoredClaim:
     reason: str
     checks: tuple[Check, ...] = ()
 
-    def expected_reason(self, judgement: Judgement) -> str:
+    def explanation(self, judgement: Judgement) -> str:
         return self.reason
 
 
@@ -56,8 +58,10 @@ class StoredStudy:
         claims, judgements = [], []
         try:
             for name, plain in record.verdicts.items():
-                texts = (plain.get(key, "not stored") for key in (*TEXTS, "expected_reason"))
-                claims.append(StoredClaim(name, *texts))
+                texts = {key: plain.get(key, "not stored") for key in TEXTS}
+                # saccade 0.1 had another name for the explanation.
+                why = plain.get("explanation", plain.get("expected_reason", ""))
+                claims.append(StoredClaim(name, **texts, reason=why))
                 judgements.append(Judgement.of_plain(plain))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             why = f"its stored verdicts cannot be read ({error!r})"
@@ -95,14 +99,20 @@ class JudgedClaim:
 
     @property
     def seeds(self) -> str:
-        """Seeds that have a number, of those run in the arms that the claim rests on."""
+        """Seeds that have a number, of those run in the arms that the claim rests on; "none" if
+        no seed enters the numbers.
+        """
         arms, checks = self.record.arms, self.claim.checks
         checks = (checks,) if isinstance(checks, Check) else checks
         found = (names for check in checks for names in check.found(arms).values())
         sizes = [arms[name].trajectory.sizes.get("seed", 0) for names in found for name in names]
         run = max(sizes, default=0) or self.record.seeds
-        cells = [finding for _, _, findings in self.judgement.cells for finding in findings]
-        counts = sorted({finding.seeds for finding in cells or self.judgement.findings})
+        cells = [one for _, _, findings in self.judgement.cells for one in findings]
+        findings = cells or self.judgement.findings
+        seeded = [one.seeds for one in findings if one.seeds or math.isnan(one.value)]
+        if findings and not seeded:
+            return "none"
+        counts = sorted(set(seeded))
         if not counts or counts == [run]:
             return str(run)
         least = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -119,11 +129,55 @@ def judged_claims(entries: Sequence[Entry]) -> list[JudgedClaim]:
     return sorted(rows, key=lambda row: (natural(row.claim.id), row.study.name, row.entry))
 
 
-def counts(rows: Sequence[JudgedClaim]) -> dict[str, int]:
-    """How many claims hold, fail, are undetermined, and have a verdict other than the expected."""
-    verdicts = [row.judgement.verdict for row in rows]
-    found = {verdict: verdicts.count(verdict) for verdict in get_args(Verdict)}
-    return found | {"unexpected": sum(not row.judgement.as_expected for row in rows)}
+SPECIFIED = re.compile(r"[A-E]-\d+")
+"""Ids of the claims that were specified from the papers; a variant has a letter behind it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """Verdicts of one kind of claims."""
+
+    kind: str
+    holds: int
+    fails: int
+    undetermined: int
+
+    @property
+    def claims(self) -> int:
+        return self.holds + self.fails + self.undetermined
+
+    @property
+    def text(self) -> str:
+        verdicts = f"{self.holds} hold, {self.fails} fail, {self.undetermined} undetermined"
+        return f"{self.kind}: {self.claims} ({verdicts})"
+
+
+def counts(rows: Sequence[JudgedClaim]) -> list[Counts]:
+    """The verdicts, apart for claims specified from the papers, claims of our own that were
+    registered before their record, and exploratory ones. A claim of several records counts once
+    per record.
+    """
+    kinds: dict[str, list[Verdict]] = {
+        "Claims specified from the papers": [],
+        "Claims of our own, registered before their record": [],
+        "Exploratory claims of our own": [],
+    }
+    specified, registered, exploratory = kinds.values()
+    for row in rows:
+        ours = registered if row.judgement.registered else exploratory
+        chosen = specified if SPECIFIED.fullmatch(row.claim.id) else ours
+        chosen.append(row.judgement.verdict)
+    words = get_args(Verdict)
+    return [Counts(kind, *map(found.count, words)) for kind, found in kinds.items()]
+
+
+def changed(rows: Sequence[JudgedClaim]) -> list[str]:
+    """The claims whose verdict is not the known one."""
+    return [
+        f"{row.claim.id} ({row.judgement.known}, now {row.judgement.verdict})"
+        for row in rows
+        if row.judgement.changed
+    ]
 
 
 @dataclasses.dataclass(frozen=True)

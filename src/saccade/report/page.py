@@ -18,7 +18,15 @@ from saccade.core.progress import duration
 from saccade.core.storage import write_atomically
 from saccade.report import charts
 from saccade.report.formatting import SYMBOLS, diverged_members, measured_anywhere, tick
-from saccade.report.judged import Entry, JudgedClaim, counts, judged_claims, note_of, verdict_maps
+from saccade.report.judged import (
+    Entry,
+    JudgedClaim,
+    changed,
+    counts,
+    judged_claims,
+    note_of,
+    verdict_maps,
+)
 
 LIMIT = 5_000_000
 """Most bytes of a page: it must still go through a mail server."""
@@ -48,7 +56,8 @@ def render_page(entries: Sequence[Entry]) -> str:
     ]
     javascript = Markup(_javascript()) if any(figures) else ""
     parts = {"ledger": ledger, "sections": sections, "symbols": SYMBOLS, "javascript": javascript}
-    return _template().render(parts, count=counts(rows))
+    kinds = [some for some in counts(rows) if some.claims]
+    return _template().render(parts, kinds=kinds, changed=changed(rows))
 
 
 def _drawn(entry: Entry) -> tuple[list[Figure], str]:
@@ -102,8 +111,8 @@ def _ledger_row(row: JudgedClaim, anchor: str) -> dict[str, Any]:
     checks = [vars(finding) | {"measured": text} | hidden for finding, text in measured]
     shown = {"anchor": f"{anchor}-{_slug(row.claim.id)}", "maps": verdict_maps(judgement)}
     shown |= {"study": row.study.name, "preset": row.record.preset, "seeds": row.seeds}
-    shown |= {"expected_reason": row.claim.expected_reason(judgement), "checks": checks}
-    shown |= {"as_expected": judgement.as_expected, "stored": bool(note_of(row.study))}
+    shown |= {"explanation": row.claim.explanation(judgement), "checks": checks}
+    shown |= {"changed": judgement.changed, "stored": bool(note_of(row.study))}
     return vars(row.claim) | vars(judgement) | shown
 
 
@@ -114,7 +123,7 @@ def _section(entry: Entry, anchor: str, problem: str) -> dict[str, Any]:
     facts = {"paper": study.paper, "preset": record.preset, "seeds": str(record.seeds)}
     facts |= {"swept": ", ".join(swept), "theory": "; ".join(theories), "device": record.device}
     facts |= {"precision": record.precision, "wall time": duration(record.seconds)}
-    facts |= {"figures": problem}
+    facts |= {"commit": record.commit, "figures": problem}
     shown = {"anchor": anchor, "study": study, "note": note_of(study), "versions": record.versions}
     shown |= {"facts": {name: fact for name, fact in facts.items() if fact}}
     shown |= {"config": [pair for pair in _settings(record.config) if pair[0] != "sweeps"]}

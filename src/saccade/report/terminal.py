@@ -88,9 +88,9 @@ def _statement(text: str) -> Words:
     return Words(textwrap.shorten(text, 100, placeholder=" ..."))
 
 
-def _verdict(verdict: Verdict, expected: Verdict) -> list[RenderableType]:
-    unexpected = [] if verdict == expected else [Words(f"expected:\n{expected}", "bold")]
-    return [badge(verdict), *unexpected]
+def _verdict(verdict: Verdict, known: Verdict | None) -> list[RenderableType]:
+    changed = [] if known in (None, verdict) else [Words(f"known:\n{known}", "bold")]
+    return [badge(verdict), *changed]
 
 
 def verdict_table(study: Study[Any], record: Record, judgements: Sequence[Judgement]) -> Table:
@@ -104,12 +104,12 @@ def verdict_table(study: Study[Any], record: Record, judgements: Sequence[Judgem
         statement = [_statement(claim.statement)]
         if judgement.reason and (judgement.verdict != "holds" or judgement.cells):
             statement.append(Words(judgement.reason, "dim"))
-        if claim.expected_reason(judgement) and judgement.as_expected:
-            statement.append(Words(f"as expected: {claim.expected_reason(judgement)}", "dim"))
+        if why := claim.explanation(judgement):
+            statement.append(Words(f"why: {why}", "dim"))
         checks: list[Words] = []
         for finding, text in measured_anywhere(judgement):
             checks += [Words(finding.quantity, "dim"), Words(text), Words(f"  {finding.bound}")]
-        verdict = Group(*_verdict(judgement.verdict, judgement.expected))
+        verdict = Group(*_verdict(judgement.verdict, judgement.known))
         shown = Group(*checks or [Words("n/a")])
         table.add_row(claim.id, Group(*statement), shown, verdict, end_section=True)
     return table
@@ -152,9 +152,9 @@ def ledger_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     last = Column("verdict", no_wrap=True, min_width=14)
     table = _table(_first("claim"), "study", Column("statement", ratio=1, min_width=20), last)
     for row in rows:
-        verdict = _verdict(row["verdict"], row["expected"])
-        if row["verdict"] == row["expected"] != "holds":
-            verdict.append(Words("as expected", "dim"))
+        verdict = _verdict(row["verdict"], row["known"])
+        if row["verdict"] == row["known"] != "holds":
+            verdict.append(Words("as known", "dim"))
         study = Words(f"{row['study']}\n{row['preset']}")
         table.add_row(row["claim"], study, _statement(row["statement"]), Group(*verdict))
     return table

@@ -7,18 +7,20 @@ import xarray as xr
 
 from saccade.core.record import Arm
 from saccade.core.sweep import require_count
-from saccade.core.trajectory import fall
+from saccade.core.training import Training
+from saccade.core.trajectory import at_start, fall
 from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.models.kernels import KernelName
+from saccade.studies._seeds import AbstractSeededConfig
 
 PAPER = "Song, Han, Zhang, Ding & Hong 2024"
 
 
 @dataclasses.dataclass(frozen=True)
-class AbstractKernelConfig:
+class AbstractKernelConfig(AbstractSeededConfig):
     """Sizes and scales of the data and the model."""
 
-    seeds: int = 10
+    seeds: int = 32
     """Repetitions, each with its own data and initialisation."""
     sequences: int = 4
     """Sequences (N)."""
@@ -32,7 +34,8 @@ class AbstractKernelConfig:
     """Scale of the fixed W^O."""
 
     def __post_init__(self):
-        require_count(self, "seeds", "sequences", "positions", "head_dimension")
+        super().__post_init__()
+        require_count(self, "sequences", "positions", "head_dimension")
 
     @property
     def rows(self) -> int:
@@ -47,3 +50,9 @@ class AbstractKernelConfig:
 def last_over_first(arm: Arm) -> xr.DataArray:
     """Last loss / first loss."""
     return fall(arm.trajectory["loss"])
+
+
+def with_start(training: Training) -> xr.Dataset:
+    """The trajectory, with what was measured at the start alone."""
+    known, start = training.trajectory, at_start(training.snapshot)
+    return known.assign({name: values for name, values in start.items() if name not in known})

@@ -3,8 +3,10 @@ translate individual words, KTIW).
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from saccade.core.batches import Fresh
@@ -16,6 +18,7 @@ from saccade.core.schedule import Every, Recording
 from saccade.core.sweep import require_count, require_positive, require_single
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.probes.translation import AttentionPlaces, LexicalKnowledge, TokenAccuracy
+from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.copying import Copying
 
 PAPER = "Snell, Zhong, Klein & Steinhardt 2021"
@@ -31,7 +34,7 @@ QUICK: dict[str, Any] = {"length": 8, "model": SMALL, "batch_size": 32, "rate": 
 
 
 @dataclasses.dataclass(frozen=True)
-class AbstractTrainingConfig:
+class AbstractTrainingConfig(AbstractSeededConfig):
     """Settings of a study that trains sequence models on fresh batches."""
 
     seeds: int = 20
@@ -44,7 +47,8 @@ class AbstractTrainingConfig:
     """Learning rate of Adam."""
 
     def __post_init__(self):
-        require_count(self, "seeds", "batch_size")
+        super().__post_init__()
+        require_count(self, "batch_size")
         require_positive(self, "rate")
         require_single(self, "the study's arms share it", "rate")
 
@@ -59,7 +63,8 @@ class AbstractTrainingConfig:
         **options: Any,
     ) -> Training:
         """Train with these settings; `options` go to the lab and take precedence."""
-        options = {"seeds": self.seeds, "batches": Fresh(self.batch_size), "name": name, **options}
+        given = {"seeds": self.seed_numbers, "batches": Fresh(self.batch_size), "name": name}
+        options = given | options
         return lab.train(task, model, Adam(self.rate), steps, record, **options)
 
 
@@ -81,8 +86,13 @@ class AbstractCopyingConfig(AbstractTrainingConfig):
     def copying(self, words: int, **settings: Any) -> Copying:
         return Copying(self.length, words, test_size=self.test_size, **settings)
 
-    def recording(self, *probes: AbstractProbe) -> Recording:
-        return Recording(probes, Every(self.interval))
+    def recording(self, *probes: AbstractProbe, ends: Sequence[AbstractProbe] = ()) -> Recording:
+        return Recording(probes, Every(self.interval), ends)
+
+
+def mean(numbers: np.ndarray) -> float:
+    """The mean over seeds, for claims that compare means by value."""
+    return float(np.mean(numbers))
 
 
 def runs(label: str, values: xr.DataArray) -> list[Line]:

@@ -9,12 +9,13 @@ import xarray as xr
 
 from saccade.core.figure import Histogram, Line
 from saccade.core.lab import Lab, Training
-from saccade.core.optimiser import GradientDescent
+from saccade.core.optimiser import AbstractOptimiser, GradientDescent
 from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Recording
 from saccade.core.sweep import require, require_count
 from saccade.core.trajectory import only
 from saccade.models.attention_classifier import AttentionClassifierConfig, Head
+from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.score_and_norm import norm_of_score
 
@@ -25,15 +26,15 @@ SCORE_FLOOR = 0.05
 """Gaps are relative, so they are measured only where a score exceeds this."""
 CODE_TASK = TopicSentences(train_size=3999, test_size=950)
 """The sentences of the authors' code."""
+DRAWN = 8
+"""Seeds that have a line of their own in a figure."""
 CHANGES = {"score": "change of the score", "norm": "displacement of the embedding"}
 
 
 @dataclasses.dataclass(frozen=True)
-class AbstractConfig:
+class AbstractConfig(AbstractSeededConfig):
     """Settings of the studies of topic sentences."""
 
-    seeds: int = 5
-    """Repetitions, each with its own data and initialisation."""
     rate: float = 0.1
     """Learning rate."""
     task: TopicSentences = TopicSentences()
@@ -42,12 +43,17 @@ class AbstractConfig:
     """Epochs (full batch, so one step per epoch)."""
 
     def __post_init__(self):
-        require_count(self, "seeds", "steps")
+        super().__post_init__()
+        require_count(self, "steps")
+
+    @property
+    def optimiser(self) -> AbstractOptimiser:
+        return GradientDescent(self.rate)
 
     def train(self, lab: Lab, name: str, record: Recording, model: Any, **more: Any) -> Training:
         """A training with these settings; `more` may replace steps and seeds."""
-        more = {"steps": self.steps, "seeds": self.seeds, "name": name} | more
-        return lab.train(self.task, model, GradientDescent(self.rate), record=record, **more)
+        more = {"steps": self.steps, "seeds": self.seed_numbers, "name": name} | more
+        return lab.train(self.task, model, self.optimiser, record=record, **more)
 
 
 def require_all_heads(model: AttentionClassifierConfig) -> None:
@@ -75,15 +81,22 @@ def relative_gap(arm: Arm) -> xr.DataArray:
     return abs(arm.trajectory["norm"] / arm.prediction["norm"] - 1)
 
 
+def at_steps(arm: Arm, steps: Sequence[int] | np.ndarray) -> Arm:
+    """An arm at some of its recorded steps; snapshots stay."""
+    parts = {name: getattr(arm, name) for name in ("trajectory", "prediction")}
+    kept = {name: part.sel(step=steps) for name, part in parts.items() if "step" in part.dims}
+    return dataclasses.replace(arm, **kept)
+
+
 def histogram(label: str, edges: Sequence[float], share: xr.DataArray) -> Histogram:
-    """Final share per bin: mean over seeds, with the range."""
-    end = share.isel(step=-1)
-    rows = (end.mean("seed"), end.min("seed"), end.max("seed"))
+    """Share per bin: mean over seeds, with the range."""
+    rows = (share.mean("seed"), share.min("seed"), share.max("seed"))
     return Histogram(label, np.asarray(edges), *(row.values for row in rows))
 
 
 def curves(word: xr.Dataset, fillers: int, prefix: str = "", more: str = "") -> tuple[Line, ...]:
-    """Norm against score of a word during training, one line per seed, and corollary 1."""
+    """Norm against score of a word in the first seeds, one line per seed, and corollary 1."""
+    word = word.isel(seed=slice(DRAWN))
     score, norm = (word[f"{prefix}{one}"].transpose("seed", "step") for one in ("score", "norm"))
     rows = zip(score["seed"].values, score.values, norm.values, strict=True)
     lines = [Line(f"seed {seed}", x, y) for seed, x, y in rows]

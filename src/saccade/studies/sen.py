@@ -2,12 +2,14 @@
 figures 1 and 2).
 
 Attention classifiers with three heads (FC fixed linear, TC trained linear, TL two layers) are
-trained on sentences with one topic word each. FC is trained four times as long, for theorem 2. Two
-sweeps, of the learning rate and of the initial variance, measure where the theory stops holding.
+trained on sentences with one topic word each. FC is then trained on, four times as long, for
+theorem 2. Two sweeps, of the learning rate and of the initial variance, measure where the theory
+stops holding. Gaps and signs are measured every `interval` epochs; the record keeps their running
+maxima and shares, at fewer epochs.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -19,7 +21,7 @@ from saccade.core.claim import Check, Claim, PremiseNotMetError
 from saccade.core.figure import Figure, HeatMap, Panel, curve, level
 from saccade.core.lab import Lab
 from saccade.core.record import Arm, Arms
-from saccade.core.schedule import DenseThenEven, Logarithmic, Recording
+from saccade.core.schedule import AbstractSchedule, AtSteps, DenseThenEven, Logarithmic, Recording
 from saccade.core.statistics import EverySeed, Mean, log_slope
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count, swept_in, with_sweep
@@ -28,7 +30,7 @@ from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes import topic_words
 from saccade.probes.performance import Accuracy
 from saccade.studies import _sen
-from saccade.studies._sen import HEADS, SCORE_FLOOR, above_floor, histogram, last, over_words
+from saccade.studies._sen import HEADS, SCORE_FLOOR, above_floor, at_steps, histogram, over_words
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.fixed_linear_classifier import Theorem2
 from saccade.theory.score_and_norm import Corollary1, Theorem1
@@ -37,8 +39,8 @@ from saccade.theory.topic_word_flow import Lemma2
 SCORE_EDGES = tuple(np.arange(-0.625, 6.5, 0.25).tolist())  # 0 is the centre of a bin
 NORM_EDGES = tuple(np.arange(0, 6.75, 0.25).tolist())
 THEORIES = (Corollary1(), Theorem1())
-RATES = (0.1, 0.3, 1.0, 3.0)
-STDS = (1e-3, 3e-3, 1e-2, 3e-2)
+RATES = (0.03, 0.1, 0.3, 1.0, 3.0)
+STDS = (1e-3, 3e-3, 1e-2, 3e-2, 0.1)
 LABELS = {"rate": "learning rate", "embedding_std": "initial standard deviation"}
 SWEEPS = {"by_rate": ("rate", RATES), "by_std": ("embedding_std", STDS)}
 """Arms, each with the swept field and its values."""
@@ -52,31 +54,40 @@ class Config(_sen.AbstractConfig):
     """The classifier; every head is trained."""
     long_steps: int = 20000
     """Epochs of FC, for the convergence of theorem 2; at least `steps`."""
-    sweep_seeds: int = 3
+    sweep_seeds: int = 5
     """Repetitions of the two sweeps of A-8."""
     sweep_steps: int = 5000
     """Epochs of the two sweeps of A-8."""
+    interval: int = 1
+    """Epochs between two measurements of gaps and signs."""
 
     def __post_init__(self):
         super().__post_init__()
-        require_count(self, "sweep_seeds", "sweep_steps")
+        require_count(self, "sweep_seeds", "sweep_steps", "interval")
         require_count(self, "long_steps", least=self.steps)
         _sen.require_all_heads(self.model)
 
+    @property
+    def shown(self) -> DenseThenEven:
+        """The epochs that the record keeps."""
+        return DenseThenEven(self.steps)
+
+    def measured(self, kept: AbstractSchedule, steps: int) -> AtSteps:
+        """Every `interval` epochs of a run, and those that the record keeps."""
+        every = np.union1d(np.arange(0, steps, self.interval), kept.steps(steps))
+        return AtSteps(tuple(every.tolist()))
+
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    words, others = topic_words.TopicWords(), topic_words.OtherWords()
-    probes = (words, others, topic_words.Surroundings(), topic_words.Velocities(), Accuracy())
-    ends = (topic_words.Distributions(SCORE_EDGES, NORM_EDGES),)
-    record = Recording(probes, DenseThenEven(config.steps), ends)
     task, arms = config.task, {}
     for head in HEADS:
         model = dataclasses.replace(config.model, head=head)
-        steps = config.long_steps if head == "FC" else config.steps
-        training = config.train(lab, f"sen {head}", record, model, steps=steps)
-        parts = [theory.predict(task, model, training.trajectory) for theory in THEORIES]
+        arm = _trained_head(config, lab, model)
+        parts = [theory.predict(task, model, arm.trajectory) for theory in THEORIES]
         source = "Lu 2021, corollary 1 (norm) and theorem 1 (distance)"
-        arms[head] = Arm.of(training, xr.merge(parts), source)
+        arm = dataclasses.replace(arm, prediction=xr.merge(parts), predicted_by=source)
+        total = int(arm.trajectory["step"][-1])
+        arms[head] = at_steps(with_running(arm, config.rate), config.shown.steps(total))
     if swept := list(swept_in(config)):
         # The sweep itself answers A-8: along one field, at the first value of the others.
         along = {name: field for name, (field, _) in SWEEPS.items() if field in swept}
@@ -86,19 +97,107 @@ def experiment(config: Config, lab: Lab) -> Arms:
     run = task, config.model, arms["FC"].trajectory
     arms["FC_lemma2"] = Arm.of_prediction(Lemma2().predict(*run, lab), Lemma2.source)
     arms["FC_theorem2"] = Arm.of_prediction(Theorem2().predict(*run), Theorem2.source)
-    record = Recording((words,), Logarithmic(40))
-    sizes = {"steps": config.sweep_steps, "seeds": config.sweep_seeds}
+    kept, steps = Logarithmic(40), config.sweep_steps
+    record = Recording((topic_words.TopicWords(),), config.measured(kept, steps))
+    seeds = range(config.first_seed, config.first_seed + config.sweep_seeds)
     for name, sweep in SWEEPS.items():
         varied = with_sweep(config, *sweep)
-        training = varied.train(lab, f"sen FC {name}", record, varied.model, **sizes)
+        how = {"steps": steps, "seeds": seeds}
+        training = varied.train(lab, f"sen FC {name}", record, varied.model, **how)
         norm = Corollary1().predict(task, None, training.trajectory)
-        arms[name] = Arm.of(training, norm, Corollary1.source)
+        arm = with_running(Arm.of(training, norm, Corollary1.source), varied.rate)
+        arms[name] = at_steps(arm, kept.steps(steps))
     return arms
+
+
+def _trained_head(config: Config, lab: Lab, model: AttentionClassifierConfig) -> Arm:
+    """A head after the paper's epochs; FC is then trained on."""
+    name, words = f"sen {model.head}", (topic_words.TopicWords(), topic_words.OtherWords())
+    probes = (*words, topic_words.Surroundings(), topic_words.Velocities(), Accuracy())
+    ends = (topic_words.Distributions(SCORE_EDGES, NORM_EDGES),)
+    record = Recording(probes, config.measured(config.shown, config.steps), ends)
+    later = config.long_steps - config.steps if model.head == "FC" else 0
+    training = config.train(lab, name, record, model, keep_state=later > 0)
+    if not later:
+        return Arm.of(training)
+    record = dataclasses.replace(record, at=config.shown)
+    how = {"steps": later, "after": training}
+    return _joined(Arm.of(training), Arm.of(config.train(lab, f"{name}, on", record, model, **how)))
+
+
+def _joined(first: Arm, later: Arm) -> Arm:
+    """An arm and its continuation as one."""
+    parts: dict[str, xr.Dataset] = {}
+    for name in ("trajectory", "snapshot"):
+        before, after = getattr(first, name), getattr(later, name)
+        both = [before, after.isel(step=slice(1, None))]
+        same: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}
+        whole = xr.concat(both, "step", **same)
+        parts[name] = whole.assign(diverged_at=after["diverged_at"])
+    seconds = sum(arm.trajectory.attrs["seconds"] for arm in (first, later))
+    parts["trajectory"] = parts["trajectory"].assign_attrs(seconds=seconds)
+    return dataclasses.replace(first, **parts)
+
+
+# -- running maxima and shares ---------------------------------------------------------------------
+
+RUNNING = {
+    "largest_gap": f"largest relative gap to corollary 1 so far, at scores above {SCORE_FLOOR:g}",
+    "mean_gap": "mean of these gaps over words and measured epochs so far",
+    "largest_residual": "largest |left - right| / right of theorem 1 so far, at the same scores",
+    "equal_signs": "share of (word, epoch) so far with the sign of lemma 2, where |ds| > 1e-8",
+}
+"""Variables that hold what was measured up to an epoch, also at epochs that are not kept."""
+
+
+def with_running(arm: Arm, rate: Any) -> Arm:
+    """An arm with its running maxima and shares (`RUNNING`); `rate` may be swept."""
+    gap = above_floor(arm, _sen.relative_gap(arm))
+    found = {"largest_gap": _largest_so_far(gap), "mean_gap": _mean_so_far(gap)}
+    if "distance" in arm.prediction:
+        found["largest_residual"] = _largest_so_far(above_floor(arm, _residual(arm)))
+        found["equal_signs"] = _mean_so_far(_agreement(arm, rate))
+    named = {
+        name: values.assign_attrs(long_name=RUNNING[name], units="1")
+        for name, values in found.items()
+    }
+    return dataclasses.replace(arm, trajectory=arm.trajectory.assign(named))
+
+
+def _residual(arm: Arm) -> xr.DataArray:
+    """Difference between the two sides of theorem 1, relative to the right one."""
+    start = at_start(arm.trajectory["distance"]) ** 2
+    right, left = (part["distance"] ** 2 - start for part in (arm.trajectory, arm.prediction))
+    return abs(left - right) / abs(right)
+
+
+def _agreement(arm: Arm, rate: Any) -> xr.DataArray:
+    """1 where a score's velocity and the projection have one sign; NaN for scores at rest."""
+    velocity, projection = (arm.trajectory[name] for name in ("score_velocity", "projection"))
+    rate = velocity["rate"] if "rate" in velocity.dims else rate
+    agree = xr.ufuncs.sign(velocity) == xr.ufuncs.sign(projection)
+    return agree.where(abs(rate * velocity) > 1e-8).transpose(*velocity.dims)
+
+
+def _largest_so_far(values: xr.DataArray) -> xr.DataArray:
+    largest = xr.apply_ufunc(
+        partial(np.fmax.accumulate, axis=-1),
+        values,
+        input_core_dims=[["step"]],
+        output_core_dims=[["step"]],
+    )
+    return largest.transpose(*values.dims)
+
+
+def _mean_so_far(values: xr.DataArray) -> xr.DataArray:
+    """Mean over words and steps up to each step, without NaN."""
+    total, count = values.fillna(0).sum("word"), values.notnull().sum("word")
+    return total.cumsum("step") / count.cumsum("step")
 
 
 def _along(arm: Arm, field: str, swept: Sequence[str]) -> Arm:
     first = dict.fromkeys((name for name in swept if name != field), 0)
-    names = ["score", "norm", "attention", "loss", "diverged_at"]
+    names = ["score", "norm", "attention", "loss", "diverged_at", "largest_gap", "mean_gap"]
     trajectory = arm.trajectory[names].isel(first, drop=True)
     prediction = arm.prediction[["norm"]].isel(first, drop=True)
     return Arm(trajectory, xr.Dataset(), prediction, Corollary1.source)
@@ -107,40 +206,40 @@ def _along(arm: Arm, field: str, swept: Sequence[str]) -> Arm:
 # -- measures --------------------------------------------------------------------------------------
 
 
-def _largest_gap(arm: Arm) -> xr.DataArray:
-    return above_floor(arm, _sen.relative_gap(arm)).max(("step", "word"))
+def _at_end(name: str, arm: Arm, config: Config) -> xr.DataArray:
+    """A variable after the paper's epochs (FC is trained longer)."""
+    return arm.trajectory[name].sel(step=config.steps, drop=True)
 
 
-def _residual(arm: Arm) -> xr.DataArray:
-    """Largest difference between the two sides of theorem 1, relative to the right one."""
-    start = at_start(arm.trajectory["distance"]) ** 2
-    right, left = (part["distance"] ** 2 - start for part in (arm.trajectory, arm.prediction))
-    return above_floor(arm, abs(left - right) / abs(right)).max(("step", "word"))
-
-
-def _over_heads(measure: Callable[[Arm], xr.DataArray], arms: Arms, config: Config) -> xr.DataArray:
-    return xr.concat([measure(arm) for arm in arms.values()], "arm").max("arm", skipna=False)
+def _largest(name: str, arms: Arms, config: Config) -> xr.DataArray:
+    """A running maximum, over heads and words."""
+    ends = [_at_end(name, arm, config).max("word") for arm in arms.values()]
+    return xr.concat(ends, "arm").max("arm", skipna=False)
 
 
 def _mean_gap(arms: Arms, config: Config) -> xr.DataArray:
-    gaps = [above_floor(arm, _sen.relative_gap(arm)) for arm in arms.values()]
-    return xr.concat([gap.mean(("step", "word")) for gap in gaps], "arm").mean("arm", skipna=False)
+    gaps = [_at_end("mean_gap", arm, config) for arm in arms.values()]
+    return xr.concat(gaps, "arm").mean("arm", skipna=False)
 
 
-def _ratio(name: str, arms: Arms, config: Config) -> xr.DataArray:
-    """Change of non-topic words / change of topic words, largest over heads."""
-    ends = [arm.snapshot.isel(step=-1) for arm in arms.values()]
-    ratios = [end[f"other_{name}"] / end[f"topic_{name}"] for end in ends]
+def _ratio(names: tuple[str, str], arms: Arms, config: Config) -> xr.DataArray:
+    """Mean of non-topic words / mean of topic words, largest over heads."""
+    other, topic = names
+    ratios = [
+        arm.snapshot[other].sel(step=config.steps, drop=True)
+        / over_words(_at_end(topic, arm, config))
+        for arm in arms.values()
+    ]
     return xr.concat(ratios, "arm").max("arm")
 
 
 def _trained(name: str, arms: Arms, config: Config) -> xr.DataArray:
-    """A variable of FC at the paper's last epoch (FC is trained longer), mean over words."""
-    return over_words(arms["FC"].trajectory[name].sel(step=config.steps))
+    """A variable of a single arm after the paper's epochs, mean over words."""
+    return over_words(_at_end(name, only(arms), config))
 
 
 def _attention_gain(arms: Arms, config: Config) -> xr.DataArray:
-    return _attended(arms, config) - _trained("attention", arms, config)
+    return _sen.last("attention", arms, config) - _trained("attention", arms, config)
 
 
 def _largest_rise(arms: Arms, config: Config) -> xr.DataArray:
@@ -150,50 +249,53 @@ def _largest_rise(arms: Arms, config: Config) -> xr.DataArray:
 def _loss_ratio(arms: Arms, config: Config) -> xr.DataArray:
     if config.long_steps < 4 * config.steps:
         raise PremiseNotMetError("FC was not trained four times as long (long_steps)")
-    return last("loss", arms, config) / _trained("loss", arms, config)
+    return _sen.last("loss", arms, config) / _trained("loss", arms, config)
 
 
 def _order(arms: Arms, config: Config) -> xr.DataArray:
-    linear, layers = (over_words(arms[head].end["score"]) for head in TRAINED)
-    fixed = _trained("score", arms, config)
+    fixed, linear, layers = (over_words(_at_end("score", arms[head], config)) for head in HEADS)
     return xr.concat([fixed - linear, linear - layers], "pair").min("pair")
 
 
 def _signs(arms: Arms, config: Config) -> xr.DataArray:
     """Share of agreement between the signs of a score's velocity and of the projection."""
-    shares: list[xr.DataArray] = []
-    for arm in arms.values():
-        velocity, projection = (arm.trajectory[name] for name in ("score_velocity", "projection"))
-        rate = velocity["rate"] if "rate" in velocity.dims else config.rate
-        agree = xr.ufuncs.sign(velocity) == xr.ufuncs.sign(projection)
-        shares.append(agree.where(abs(rate * velocity) > 1e-8).mean(("step", "word")))
+    shares = [_at_end("equal_signs", arm, config) for arm in arms.values()]
     return xr.concat(shares, "arm").min("arm", skipna=False)
 
 
 def _swept_gaps(arms: Arms) -> tuple[xr.DataArray, str]:
     """The largest gaps of the arm of a sweep, and the swept field."""
-    gaps = _largest_gap(only(arms))
+    gaps = only(arms).trajectory["largest_gap"].isel(step=-1, drop=True).max("word")
     (dim,) = (str(dim) for dim in gaps.dims if dim != "seed")
-    gaps = gaps.dropna(dim, how="all").sortby(dim)
-    if gaps.sizes[dim] < 3:
+    if gaps.dropna(dim, how="all").sizes[dim] < 3:
         raise PremiseNotMetError(f"scores exceed {SCORE_FLOOR} at fewer than three values of {dim}")
-    return gaps, dim
+    return gaps.sortby(dim), dim
+
+
+def _linear_in(gaps: xr.DataArray, dim: str) -> xr.DataArray:
+    return gaps[dim] ** (2 if dim == "embedding_std" else 1)
 
 
 def _growth(arms: Arms, config: Config) -> xr.DataArray:
     """Smallest growth of the gap from one value to the next, relative to the gap."""
     gaps, dim = _swept_gaps(arms)
-    return (gaps.diff(dim) / gaps.isel({dim: slice(None, -1)}).values).min(dim)
+    return (gaps.diff(dim) / gaps.isel({dim: slice(None, -1)}).values).min(dim, skipna=False)
 
 
 def _exponent(arms: Arms, config: Config) -> xr.DataArray:
+    """Slope of log(gap) against the log of what it should be linear in."""
+    gaps, dim = _swept_gaps(arms)
+    return log_slope(_linear_in(gaps, dim), gaps, dim).where(gaps.notnull().all(dim))
+
+
+def _excess_exponent(arms: Arms, config: Config) -> xr.DataArray:
     """Slope of log(gap - gap at the smallest value) against the log of what it should be linear in.
     Gaps above 0.3 do not count: a relative gap of norms is not proportional to that of squares.
     """
     gaps, dim = _swept_gaps(arms)
-    linear_in = gaps[dim] ** (2 if dim == "embedding_std" else 1)
     later = {dim: slice(1, None)}
-    excess, grown = (part.isel(later) - part.isel({dim: 0}) for part in (gaps, linear_in))
+    parts = (gaps, _linear_in(gaps, dim))
+    excess, grown = (part.isel(later) - part.isel({dim: 0}) for part in parts)
     counted = excess.where((excess > 0) & (gaps.isel(later) <= 0.3))
     return log_slope(grown, counted, dim).where(counted.notnull().sum(dim) >= 3)
 
@@ -211,24 +313,36 @@ def _theorem2_error(arms: Arms, config: Config) -> xr.DataArray:
 
 
 PILOT = "set before the experiment, from a pilot of one or two seeds (gaps of 0.7 % and below)"
-FLOW = "the theory describes the flow from zero; 2 % allows for steps of 0.1 (pilot: below 0.7 %)"
+FLOW = (
+    "the theory describes the flow from zero; 2 % allows for steps of 0.1 (pilot: below 0.7 %)."
+    " Measured at every epoch (`interval` epochs in the quick preset), in float32: rounding is far"
+    " below 2 %"
+)
 
 NEAR_0, HIGH, UP = AtMost(0.02), Above(0.8), Above(0.0)
-CHANGES = {"mean |score change|": "score_change", "mean embedding displacement": "displacement"}
-_attended = partial(last, "attention")
-_largest, _largest_residual = (partial(_over_heads, one) for one in (_largest_gap, _residual))
-EVERYWHERE = "all heads and words, scores above 0.05"
+NEAR_1 = Within(0.7, 1.3)
+SMALL_CHANGES = {
+    "mean |score| of non-topic words / mean topic score": ("other_score_change", "score"),
+    "mean displacement of non-topic words / mean topic norm": ("other_displacement", "norm"),
+}
+_attended = partial(_trained, "attention")
+_largest_gap, _largest_residual = (
+    partial(_largest, name) for name in ("largest_gap", "largest_residual")
+)
+EVERYWHERE = "all heads, words and epochs, scores above 0.05"
 A_4 = (
     ("training loss at the paper's last epoch", partial(_trained, "loss"), Below(0.05)),
-    ("attention on the topic word at that epoch", partial(_trained, "attention"), HIGH),
+    ("attention on the topic word at that epoch", _attended, HIGH),
     ("test accuracy at that epoch", partial(_trained, "test_accuracy"), AtLeast(1.0)),
     ("attention gained by training four times as long", _attention_gain, Above(0.0)),
     ("loss after four times the epochs / loss at that epoch", _loss_ratio, Below(0.5)),
     ("largest rise of the loss between two recorded epochs", _largest_rise, AtMost(0.0)),
 )
 GROWTH = "least relative growth of the gap from one"
-EXPONENT = "exponent of the gap's growth with the"
+EXPONENT = "exponent of the gap in the"
+EXCESS = "exponent of the gap, less that at the smallest value, in the"
 TRAINED = ("TC", "TL")
+gap_check = partial(Check, left_out=f"no score exceeds {SCORE_FLOOR:g}, so there is no gap")
 sen_claim = partial(Claim, arms=HEADS, statistic=EverySeed(5))
 """A claim about all heads and every seed, unless it says otherwise."""
 
@@ -238,10 +352,11 @@ CLAIMS = (
         "Scores and embeddings of non-topic words stay near their initial values (assumption 1)",
         "Lu 2021, assumption 1, figure 1",
         tuple(
-            Check(f"{text}, non-topic / topic, largest over heads", partial(_ratio, name), NEAR_0)
-            for text, name in CHANGES.items()
+            Check(f"{text}, largest over heads", partial(_ratio, names), NEAR_0)
+            for text, names in SMALL_CHANGES.items()
         ),
-        tolerance="two orders of magnitude in the paper's figure 1; pilot 0.002 and 0.005",
+        tolerance="two orders of magnitude in the paper's figure 1; pilot 0.002 and 0.005."
+        " After the paper's epochs for all heads",
         paper="two orders of magnitude",
         prediction="0 (assumed constant)",
     ),
@@ -250,8 +365,8 @@ CLAIMS = (
         "The embedding norm of a topic word follows from its score by corollary 1, at every epoch",
         "Lu 2021, corollary 1, figure 2",
         (
-            Check(f"largest relative gap, {EVERYWHERE}", _largest, NEAR_0),
-            Check("mean relative gap", _mean_gap, NEAR_0, statistic=Mean(5)),
+            gap_check(f"largest relative gap, {EVERYWHERE}", _largest_gap, NEAR_0),
+            gap_check("mean relative gap", _mean_gap, NEAR_0, statistic=Mean(5)),
         ),
         tolerance=FLOW,
         paper="curves coincide",
@@ -261,7 +376,9 @@ CLAIMS = (
         "A-3",
         "The relation between score and norm does not depend on the classifier",
         "Lu 2021, theorem 1, figure 2",
-        tuple(Check(f"largest relative gap, {head}", _largest, NEAR_0, head) for head in HEADS),
+        tuple(
+            gap_check(f"largest relative gap, {head}", _largest_gap, NEAR_0, head) for head in HEADS
+        ),
         tolerance=FLOW,
         paper="curves coincide for FC, TC and TL",
         prediction="0 for each",
@@ -284,9 +401,7 @@ CLAIMS = (
         tolerance="the same bound as for FC in A-4",
         paper="attended to",
         prediction="none (theorem 2 is about FC)",
-        expected="fails",
-        reason="their loss is near 0 much earlier: attention stays at about 0.5 (TC) and 0.25 (TL),"
-        " with 100 % accuracy",
+        reason="a guess: with a trained classifier the loss vanishes without more attention",
     ),
     sen_claim(
         "A-4c",
@@ -311,7 +426,7 @@ CLAIMS = (
         "A-6",
         "Theorem 1 holds with the averages measured during training",
         "Lu 2021, theorem 1",
-        Check(f"largest |left - right| / right, {EVERYWHERE}", _largest_residual, NEAR_0),
+        gap_check(f"largest |left - right| / right, {EVERYWHERE}", _largest_residual, NEAR_0),
         tolerance=FLOW,
         paper="proved for the flow",
         prediction="0",
@@ -321,7 +436,8 @@ CLAIMS = (
         "A score rises exactly when the embedding moves away from the mean of the other words",
         "Lu 2021, lemma 2 (sign rule), equation 3",
         Check("share of (word, epoch) of equal signs, smallest over heads", _signs, AtLeast(0.95)),
-        tolerance=PILOT,
+        tolerance=f"{PILOT}. Measured at every epoch (`interval` epochs in the quick preset), while"
+        " a score changes by more than 1e-8 per epoch",
         paper="proved for the flow",
         prediction="1",
     ),
@@ -343,33 +459,52 @@ CLAIMS = (
         (
             Check(f"{GROWTH} learning rate to the next", _growth, UP, "by_rate"),
             Check(f"{GROWTH} initial standard deviation to the next", _growth, UP, "by_std"),
-            Check(f"{EXPONENT} learning rate", _exponent, Within(0.7, 1.3), "by_rate", Mean()),
-            Check(f"{EXPONENT} initial variance", _exponent, Within(0.7, 1.3), "by_std", Mean()),
+            Check(f"{EXPONENT} learning rate", _exponent, NEAR_1, "by_rate", Mean()),
+            Check(f"{EXPONENT} initial variance", _exponent, NEAR_1, "by_std", Mean()),
         ),
         statistic=EverySeed(),
-        tolerance="linear means exponent 1; 0.3 on either side, because the gap is a maximum over"
-        " words and epochs",
+        tolerance="linear means exponent 1, without an offset; no number was set for 'roughly':"
+        " 0.3 on either side",
         paper="error at most Lipschitz sqrt(d) sigma^2 / 4",
+        prediction="exponents 1 and 1, where no other source of error is left",
+        reason="the other source of error leaves a gap of its own: A-8b subtracts it",
+    ),
+    sen_claim(
+        "A-8b",
+        "What the learning rate or the initial variance adds to the gap to corollary 1 is linear in"
+        " it",
+        "beyond the paper; A-8 without the gap that the other source leaves",
+        (
+            Check(f"{EXCESS} learning rate", _excess_exponent, NEAR_1, "by_rate"),
+            Check(f"{EXCESS} initial variance", _excess_exponent, NEAR_1, "by_std"),
+        ),
+        statistic=Mean(),
+        tolerance="as in A-8, which is changed in two ways: the gap at the smallest value is"
+        " subtracted, and gaps above 0.3 are left out (a relative gap of norms is not proportional"
+        " to that of squares)",
         prediction="exponents 1 and 1",
     ),
 )
 
 
 def figures(arms: Arms, config: Config) -> Sequence[Figure]:
-    return (_distributions(arms), _curves(arms, config), _convergence(arms), _generality(arms))
+    shown = (_distributions(arms, config), _curves(arms, config))
+    return (*shown, _convergence(arms), _generality(arms))
 
 
-def _distributions(arms: Arms) -> Figure:
+def _distributions(arms: Arms, config: Config) -> Figure:
     panels = []
     for quantity, edges in (("score", SCORE_EDGES), ("norm", NORM_EDGES)):
         for which, title in (("other", "non-topic words"), ("topic", "topic words")):
-            shares = {head: arms[head].snapshot[f"{which}_{quantity}_share"] for head in HEADS}
-            bars = (histogram(f"Attn-{head}", edges, share) for head, share in shares.items())
+            bars = []
+            for head in HEADS:
+                share = arms[head].snapshot[f"{which}_{quantity}_share"].sel(step=config.steps)
+                bars.append(histogram(f"Attn-{head}", edges, share))
             panels.append(Panel(title, _sen.CHANGES[quantity], "share of words", tuple(bars)))
     caption = (
-        "Figure 1 of the paper: at the end of training, topic words have moved far and all other"
-        " words hardly at all; the weaker the classifier, the farther. Shares per bin, mean and"
-        " range over seeds. FC is shown at the end of its longer training."
+        "Figure 1 of the paper: at its last epoch, topic words have moved far and all other words"
+        " hardly at all; the weaker the classifier, the farther. Shares per bin, mean and range"
+        " over seeds."
     )
     return Figure("sen_distributions", "Final scores and embeddings", caption, tuple(panels))
 
@@ -395,7 +530,7 @@ def _convergence(arms: Arms) -> Figure:
     caption = (
         "The rate of theorem 2: loss and attention over epochs, mean and range over seeds, and the"
         " equation that predicts FC from the numbers of topics, topic words and words per sentence"
-        " alone. TC and TL need less attention."
+        " alone."
     )
     title = "Attention converges to the topic word"
     return Figure("sen_convergence", title, caption, tuple(panels))
@@ -404,7 +539,8 @@ def _convergence(arms: Arms) -> Figure:
 def _generality(arms: Arms) -> Figure:
     panels = []
     for name, (dim, _) in SWEEPS.items():
-        gaps, label = _largest_gap(arms[name]), LABELS[dim]
+        largest = arms[name].trajectory["largest_gap"]
+        gaps, label = largest.isel(step=-1).max("word"), LABELS[dim]
         bound = level("bound of A-2", (gaps[dim].values.min(), gaps[dim].values.max()), 0.02)
         title, lines = f"against the {label}", (curve("largest relative gap, FC", gaps), bound)
         panels.append(Panel(title, label, "largest relative gap", lines, "log", "log"))
@@ -417,7 +553,7 @@ def sweep_figures(arms: Arms, config: Config) -> Sequence[Figure]:
     """The largest SEN gap over the swept grid, per head."""
     panels = []
     for head in HEADS:
-        gaps = _largest_gap(arms[head]).mean("seed")
+        gaps = _largest_gap({head: arms[head]}, config).mean("seed")
         title, label = f"Attn-{head}", "largest relative gap"
         x, *others = (name for name in swept_in(config) if name in gaps.dims)
         if others:
@@ -435,8 +571,8 @@ def sweep_figures(arms: Arms, config: Config) -> Sequence[Figure]:
 
 DIVERGENCES = divergences(
     """
-    training / test sentences | 800 / 200 | 3,999 / 950 (first commit: 799 / 190) | 800 / 200 | none
-        seen: A-1 to A-3 and A-5 to A-7 hold in both presets
+    training / test sentences | 800 / 200 | 3,999 / 950 (first commit: 799 / 190) | 800 / 200 | the
+        preset `code` has the code's numbers
     embedding dimension | 15 | 10 | 15 | none: the relation does not contain it
     initial embeddings | variance 1e-6 | standard deviation 1e-6 (called variance) | standard
         deviation 1e-3 = variance 1e-6 | larger initial values add ||v(0)||^2: A-8 measures it
@@ -447,10 +583,9 @@ DIVERGENCES = divergences(
         | both updates get tau ||q||^2; the paper's formula agrees only for ||q|| = 1
     sign of the updates | plus | minus (torch.optim.SGD) | minus | none for the relation
     fixed classifier | orthonormal columns | Gaussian with a unit diagonal | orthonormal | longer
-        columns: the loss vanishes with less attention, and A-4's bound on attention fails in the
-        code preset
-    attention of TC and TL at 5,000 epochs | 'attended to' | not reported | about 0.50 and 0.25
-        (A-4b) | the loss is near 0 without more attention
+        columns: the loss vanishes with less attention (A-4 in the code preset)
+    attention of TC and TL at 5,000 epochs | 'attended to' | not reported | less than FC's (A-4b) |
+        the order of scores in A-5
     word drawn in figure 2 | random | always the first (plotting error) | the first | none
     """
 )
@@ -462,8 +597,16 @@ ABOUT = ("sen", "Score and embedding norm of a topic word grow together", _sen.P
 PRESETS = {
     # The paper's number of sentences: theorem 1's residual grows like 1 / (sentences per topic
     # word). A larger rate: the same time (rate x epoch) in fewer steps.
-    "quick": Config(rate=0.25, task=SMALL, steps=2000, long_steps=8000, sweep_steps=1000),
-    "paper": Config(),
-    "code": Config(task=_sen.CODE_TASK, model=CODE_MODEL),
+    "quick": Config(
+        rate=0.25,
+        task=SMALL,
+        steps=2000,
+        long_steps=8000,
+        sweep_seeds=3,
+        sweep_steps=2200,
+        interval=50,
+    ),
+    "paper": Config(32, 1000, sweep_seeds=32),
+    "code": Config(32, 2000, task=_sen.CODE_TASK, model=CODE_MODEL, sweep_seeds=32),
 }
 STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, sweep_figures, DIVERGENCES)

@@ -20,12 +20,13 @@ from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Recording
-from saccade.core.statistics import Mean, rank_correlation
+from saccade.core.statistics import EverySeed, rank_correlation
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import CentredTopicWords, Distributions
+from saccade.studies._seeds import AbstractSeededConfig
 from saccade.studies._sen import CHANGES, PAPER, curves, histogram, last
 from saccade.tasks.markov_pairs import MarkovPairs
 from saccade.theory.score_and_norm import norm_of_score
@@ -36,11 +37,9 @@ NORM_EDGES = tuple(np.arange(0, 8.25, 0.5).tolist())
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(AbstractSeededConfig):
     """Settings of the study."""
 
-    seeds: int = 10
-    """Repetitions, each with its own data and initialisation."""
     task: MarkovPairs = MarkovPairs()
     """The sentences."""
     model: ConvolutionalClassifierConfig = ConvolutionalClassifierConfig()
@@ -51,7 +50,8 @@ class Config:
     """Epochs (full batch, so one step per epoch)."""
 
     def __post_init__(self):
-        require_count(self, "seeds", "steps")
+        super().__post_init__()
+        require_count(self, "steps")
 
     @property
     def other_pairs(self) -> int:
@@ -63,7 +63,7 @@ def experiment(config: Config, lab: Lab) -> Arms:
     steps = AtSteps(tuple(int(step) for step in np.linspace(0, config.steps, 61)))
     ends = (Distributions(SCORE_EDGES, NORM_EDGES),)
     record = Recording((CentredTopicWords(), Accuracy()), steps, ends)
-    train = partial(lab.train, seeds=config.seeds, name="sen_convolution")
+    train = partial(lab.train, seeds=config.seed_numbers, name="sen_convolution")
     descent = GradientDescent(config.rate)
     training = train(config.task, config.model, descent, config.steps, record)
     norm = norm_of_score(training.trajectory["centred_score"], config.other_pairs)
@@ -95,8 +95,9 @@ CLAIMS = (
             Check("least rank correlation of a topic pair's score and norm", _together, Above(0.9)),
         ),
         arms="TC-CNN",
-        statistic=Mean(5),
-        tolerance="set before the experiment; the paper reports 99.89 % and shows figures",
+        statistic=EverySeed(5),
+        tolerance="set before the experiment, for each seed; the paper reports 99.89 % and shows"
+        " figures",
         paper="99.89 % test accuracy",
         prediction="a positive relation; no formula",
     ),
@@ -112,7 +113,8 @@ def _distributions(arms: Arms) -> Figure:
     for quantity, edges in (("score", SCORE_EDGES), ("norm", NORM_EDGES)):
         snapshot, label, both = arms["TC-CNN"].snapshot, CHANGES[quantity], ("other", "topic")
         shares = {which: snapshot[f"{which}_{quantity}_share"] for which in both}
-        bars = (histogram(f"{which} pairs", edges, share) for which, share in shares.items())
+        ends = {which: share.isel(step=-1) for which, share in shares.items()}
+        bars = (histogram(f"{which} pairs", edges, share) for which, share in ends.items())
         panels.append(Panel(label, label, "share of pairs", tuple(bars)))
     caption = "Figure 8 of the paper: centred scores and displacements, mean and range over seeds."
     title = "Topic pairs move, others hardly"
@@ -124,7 +126,7 @@ def _curves(arms: Arms, config: Config) -> Figure:
     lines = curves(pair, config.other_pairs, "centred_", ", pairs as words")
     labels = ("change of its score", "displacement of its embedding")
     panel = Panel("one topic pair", *labels, lines)
-    caption = "Figure 9 of the paper: the first topic pair during training, one line per seed."
+    caption = "Figure 9 of the paper: the first topic pair during training, in the first seeds."
     return Figure("sen_convolution_curves", TITLE, caption, (panel,))
 
 
@@ -138,6 +140,6 @@ DIVERGENCES = divergences(
 )
 
 SMALL = MarkovPairs(train_size=1000, test_size=500)
-PRESETS = {"quick": Config(5, SMALL, rate=0.15, steps=1500), "paper": Config()}
+PRESETS = {"quick": Config(task=SMALL, rate=0.15, steps=1500), "paper": Config(32, 1000)}
 ABOUT = ("sen_convolution", TITLE, PAPER)
 STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES)

@@ -19,6 +19,11 @@ sinh u / sinh U and (cosh u - 1) / (cosh U - 1), u = sqrt 2 t, U = sqrt 2 T. The
 by first, is tanh(u/2) / tanh(U/2) < 1 for u < U: attention is behind throughout, and passes its
 half later: for short times at T / sqrt 2, not T / 2; for long times both log(2) / sqrt 2 before T.
 
+Saddle. If p counts from uniform attention, and co-occurrence gives the lexicon no drive of its own
+(permutations), the start is p = 0: then D = D(0) cosh(sqrt 2 t) and p = (D(0) / sqrt 2) sinh(sqrt 2
+t). Both keep the sign of D(0) and grow, to the right position or away from it: the mode D + sqrt 2
+p grows, D - sqrt 2 p decays. `ktiw_fate` compares this sign with trained models (C-16, C-16i).
+
 Limits. Nothing keeps p in [0, 1]: from 1/2 it passes 1 at t = arcosh(2) / sqrt 2, about .931. The
 loss has no lower bound and both rises never end: only the order at the start is meaningful. With
 p = 0 and D > 0 attention moves first, and with p = 0 and D = 0 nothing moves.

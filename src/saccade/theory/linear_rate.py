@@ -35,6 +35,14 @@ def loss_bound(initial: Any, step_size: Any, beta: Any, steps: Any) -> Any:
     return initial * np.exp(steps * np.log1p(-np.minimum(step_size * beta, 1 - 2.0**-53)))
 
 
+def step_size(trajectory: xr.Dataset) -> xr.DataArray:
+    """eta of every member: its rate, divided by its initial curvature if that is its unit."""
+    rate = at_place(trajectory["time"], -1) / at_place(trajectory["step"], -1)
+    if trajectory["time"].attrs.get("units", "1") == "1":
+        return rate
+    return rate / at_start(trajectory)["curvature"]
+
+
 class LinearRate(AbstractTheory):
     """The bound on the loss, from the singular values at the start (probe `FeatureMatrix`)."""
 
@@ -43,12 +51,9 @@ class LinearRate(AbstractTheory):
     predicts = ("loss",)
 
     def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
-        start = at_start(trajectory[["loss", "feature_low", "output_low", "curvature"]])
+        start = at_start(trajectory[["loss", "feature_low", "output_low"]])
         beta = (start["output_low"] * start["feature_low"]) ** 2
-        step_size = at_place(trajectory["time"], -1) / at_place(trajectory["step"], -1)
-        if trajectory["time"].attrs.get("units", "1") != "1":
-            step_size = step_size / start["curvature"]
-        bound = loss_bound(start["loss"], step_size, beta, trajectory["step"])
+        bound = loss_bound(start["loss"], step_size(trajectory), beta, trajectory["step"])
         name = "(1 - eta beta)^t f_0, an upper bound on the loss"
         return xr.Dataset({"loss": bound.assign_attrs(long_name=name, units="1")})
 
@@ -61,6 +66,6 @@ class ProjectionFloor(AbstractTheory):
     predicts = ("loss",)
 
     def predict(self, task: Any, model: Any, trajectory: xr.Dataset) -> xr.Dataset:
-        floor = at_start(trajectory["floor"]) * xr.ones_like(trajectory["step"], dtype=float)
+        floor = at_start(trajectory)["floor"] * xr.ones_like(trajectory["step"], dtype=float)
         name = "least loss with the initial B, the limit if only values are trained"
         return xr.Dataset({"loss": floor.assign_attrs(long_name=name, units="1")})

@@ -29,6 +29,16 @@ With decay lambda ||W||_F^2 it is unique, equal on each class of a row, and (x, 
 with pi = tau/T, F1 = (m, a/tau + rho/T, a (tau-1)/tau + rho (T-1)/T) for a document with topic t
 and F0 = (m, rho/T, a + rho (T-1)/T) for one without.
 
+Time. The part of Pt that is equal in all documents is u, with |u|^2 = m^2 + (1 - m)^2 / (T v); the
+rest lies in the contrasts between topics, so E Pt Pt^T has the eigenvalues |u|^2, on each contrast
+
+    lambda = a^2 (T - tau) / (v tau T (T - 1)),
+
+and 0. Only contrasts enter the difference of blocks: from W = 0 it is (1 - e^(-2 lambda t)) / (v a)
+under the gradient flow, and has (1 - 2 rate lambda)^n left after n steps of gradient descent. With
+cross-entropy it starts at half that speed: the gradient at 0 is -E P Pt^T, up to what is equal for
+all words, instead of -2 E P Pt^T.
+
 Limits. Long documents, squared loss, attention to every position. If selected positions cannot be
 attended to, all seen words are correct: a = 1, rho = m = 0, and the difference is 1/v. For tau = T
 all documents show the same frequencies: the excess is 0 even without blocks, nothing is predicted.
@@ -70,6 +80,26 @@ def decayed_values(task: HasTopics, decay: float, shares: Shares | None = None) 
     matrix = pi * np.outer(present, present) + (1 - pi) * np.outer(absent, absent)
     matrix = matrix + decay * np.diag([1, v, v * (T - 1)])
     return Blocks(*np.linalg.solve(matrix, pi * present / (v * tau)))
+
+
+def contrast_moment(task: HasTopics) -> float:
+    """lambda: the eigenvalue of E Pt Pt^T on contrasts between topics."""
+    T, v, tau, a, _, _ = _symbols(task, None)
+    return a**2 * (T - tau) / (v * tau * T * (T - 1))
+
+
+def constant_moment(task: HasTopics) -> float:
+    """|u|^2: the eigenvalue of E Pt Pt^T on what is equal in all documents."""
+    T, v, _, _, _, m = _symbols(task, None)
+    return m**2 + (1 - m) ** 2 / (T * v)
+
+
+def share_left(task: HasTopics, steps: Any) -> Any:
+    """Share of the difference of blocks that is left after steps of gradient descent from 0, each
+    as long as the inverse of the largest curvature.
+    """
+    contrast, constant = contrast_moment(task), constant_moment(task)
+    return (1 - contrast / max(contrast, constant)) ** steps
 
 
 def excess(values: np.ndarray, bias: np.ndarray | float, task: HasTopics) -> float:

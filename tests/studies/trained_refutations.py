@@ -1,0 +1,18 @@
+"""What a trained refutation is: an experiment whose premise can be broken."""
+
+import dataclasses
+from collections.abc import Callable
+
+from saccade.core.lab import Lab
+from saccade.core.record import Record
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedRefutation:
+    """A claim that holds in an experiment, and fails once its premise is broken."""
+
+    claim: str
+    premise: str
+    """What is broken, in words."""
+    run: Callable[[Lab, bool], Record]
+    """`run(lab, broken)`: a small run of the claim's study."""
