@@ -312,6 +312,7 @@ STUDIES = (
     "ktiw_limits",
     "ktiw_multihead",
     "ktiw_proxy",
+    "ktiw_reflection",
     "sen",
     "sen_convolution",
     "sen_query",
@@ -323,7 +324,7 @@ STUDIES = (
 )
 
 
-def test_list_names_the_sixteen_studies(capsys):
+def test_list_names_the_seventeen_studies(capsys):
     assert called("list", "--json") == 0
     assert tuple(row["name"] for row in json.loads(capsys.readouterr().out)) == STUDIES
     assert called("list") == 0

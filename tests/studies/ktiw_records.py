@@ -44,6 +44,7 @@ from saccade.studies import (
     ktiw_limits,
     ktiw_multihead,
     ktiw_proxy,
+    ktiw_reflection,
 )
 from saccade.theory.count_table import expected_count_table
 from saccade.theory.optimal_attention import (
@@ -224,6 +225,20 @@ def fate_record() -> Record:
     return record_of("ktiw_fate", config, arms)
 
 
+def reflection_record() -> Record:
+    config = ktiw_reflection.Config()
+    steps = config.fate_recording(steps=config.steps).at.steps(config.steps)
+    arms = {}
+    for name, lucky, norm in (
+        ("restarted", LUCKY, 0.0),
+        ("reflected", 1 - LUCKY, 1.0),
+        ("sham", LUCKY, 0.7),
+    ):
+        trajectory = fated(steps, lucky, lucky, config.length)
+        arms[name] = trained(trajectory.assign(edit_norm=norm * per_seed(MANY)))
+    return record_of("ktiw_reflection", config, arms)
+
+
 def limits_record() -> Record:
     config = ktiw_limits.Config()
     steps = np.asarray([0, 10, 100, 200, 500, 1000, 2000, config.keyword_steps])
@@ -325,6 +340,7 @@ RECORDS = {
     "ktiw_copying": copying_record,
     "ktiw_multihead": multihead_record,
     "ktiw_fate": fate_record,
+    "ktiw_reflection": reflection_record,
     "ktiw_limits": limits_record,
     "ktiw_proxy": proxy_record,
     "ktiw_agreement": agreement_record,
@@ -375,6 +391,11 @@ def _unrelated(name: str) -> Edit:
 def _turned_in_each_run(values: xr.DataArray) -> xr.DataArray:
     """The sign opposite to the fate."""
     return xr.zeros_like(values) + _signed(1 - values["seed"] % 2)
+
+
+def _other_sign(name: str, step: int) -> Edit:
+    """At a step, every run has the sign of the advantage that its neighbour has."""
+    return change(name, "lexicon_right", at(reversed_along("seed"), step=step))
 
 
 def _early_attention(offset: int) -> Edit:
@@ -532,4 +553,18 @@ REFUTATIONS: Refutations = {
     "C-16i": [
         change(name, "attention_mass", at(times(0), step=25)) for name in ("plain", "shorter")
     ],
+    "C-17": [change("reflected", "test_accuracy", reversed_along("seed"))] * 2,
+    "C-17b": [
+        both(change("sham", "test_accuracy", reversed_along("seed")), _other_sign("sham", 25))
+    ],
+    "C-17c": [
+        _other_sign("reflected", 0),
+        _other_sign("reflected", 25),
+        _other_sign("sham", 0),
+        (
+            change("reflected", "loss", at(times(1.1), step=0)),
+            change("reflected", "loss", at(times(0.9), step=0)),
+        ),
+    ],
+    "C-17d": [_other_sign("reflected", 25), _other_sign("sham", 25)],
 }

@@ -32,6 +32,7 @@ TOGETHER = {
     "C-9c": {"C-9", "C-9e"},
     "C-10": {"C-10c"},
     "C-10c": {"C-10"},
+    "C-17": {"C-17d"},
     "D-5b": {"D-5"},
 }
 """Claims that share their numbers with others, which every refutation breaks as well."""

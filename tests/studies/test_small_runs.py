@@ -59,6 +59,8 @@ TINY: dict[str, dict[str, Any]] = {
     | {"steps": 10},
     "ktiw_fate": {"length": 3, "shorter_length": 2, "hidden": 3, "batch_size": 4, "test_size": 4}
     | {"steps_per_word": 3, "steps": 10, "interval": 5},
+    "ktiw_reflection": {"length": 3, "shorter_length": 2, "hidden": 3, "batch_size": 4}
+    | {"test_size": 4, "steps_per_word": 3, "steps": 10, "interval": 5},
     "ktiw_limits": COPIES
     | {"keyword_length": 5, "keyword_steps": 10, "keyword_batch": 4, "keyword_seeds": 2},
     "ktiw_proxy": {"length": 3, "choice": 4, "corpus_size": 6, "counted": 6}

@@ -6,7 +6,6 @@ Stored verdicts are read only where the study of a record is not installed or do
 import dataclasses
 import itertools
 import math
-import re
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -129,8 +128,16 @@ def judged_claims(entries: Sequence[Entry]) -> list[JudgedClaim]:
     return sorted(rows, key=lambda row: (natural(row.claim.id), row.study.name, row.entry))
 
 
-SPECIFIED = re.compile(r"[A-E]-\d+")
-"""Ids of the claims that were specified from the papers; a variant has a letter behind it."""
+_LAST = {"A": 19, "B": 16, "C": 15, "D": 10}
+"""Numbers of the last claims that were specified from the papers, by letter; and E-13."""
+
+
+def is_specified(claim: str) -> bool:
+    """Whether an id is that of a claim specified from the papers; a variant has a letter behind the
+    number, and claims of our own have other numbers.
+    """
+    letter, _, number = claim.partition("-")
+    return claim == "E-13" or (number.isdecimal() and 1 <= int(number) <= _LAST.get(letter, 0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +172,7 @@ def counts(rows: Sequence[JudgedClaim]) -> list[Counts]:
     specified, registered, exploratory = kinds.values()
     for row in rows:
         ours = registered if row.judgement.registered else exploratory
-        chosen = specified if SPECIFIED.fullmatch(row.claim.id) else ours
+        chosen = specified if is_specified(row.claim.id) else ours
         chosen.append(row.judgement.verdict)
     words = get_args(Verdict)
     return [Counts(kind, *map(found.count, words)) for kind, found in kinds.items()]

@@ -388,6 +388,8 @@ CLAIMS = (
         f"an order, in all seeds, from keys of scale {SMALL_KEYS:g} and values of scale 0.1; the"
         " keys of 0 are not trained, since they would leave 0; that row is an identity",
         prediction="the gradients of W_Q and W_K contain W_V; 0",
+        reason="In 20 of 32 seeds; the two are close in most. A guess: only the keys begin small,"
+        " and their gradient contains the queries, which do not, so the keys move early.",
     ),
 )
 
