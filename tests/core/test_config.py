@@ -23,12 +23,6 @@ from saccade.registry import find_study, study_names
 from saccade.tasks.topic_sentences import TopicSentences
 
 RESULTS = Path(__file__).parents[2] / "results"
-DROPPED = {
-    "ktiw_limits": ("budget",),
-    "ktiw_multihead": ("choice", "long_budget"),
-    "ktiw_proxy": ("batch_size", "hidden", "rate", "steps", "words"),
-}
-"""Fields of saccade 0.1 that a study no longer has."""
 
 
 def plain(config: Any) -> dict[str, Any]:
@@ -110,22 +104,23 @@ def leaves(description: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, description
 
 
-def recorded_config(file: Path) -> dict[str, Any]:
+def recorded_config(file: Path) -> tuple[str, dict[str, Any]]:
+    """Study and config of a record."""
     with h5py.File(io.BytesIO(gzip.decompress(read_sealed(file)))) as record:
-        return json.loads(str(record.attrs["config"]))
+        return str(record.attrs["study"]), json.loads(str(record.attrs["config"]))
 
 
 @pytest.mark.parametrize("file", sorted(RESULTS.glob("*.nc.gz")), ids=lambda file: file.stem)
 def test_configs_of_committed_records_are_read(file: Path):
-    """Those of saccade 0.1 are flat; every value must arrive in the field of its name."""
-    recorded = {**recorded_config(file), "class": ""}
+    """Every value must arrive in the field of its name."""
+    name, recorded = recorded_config(file)
+    recorded = {**recorded, "class": ""}
     recorded.pop("sweeps")
-    study = find_study(file.name.partition(".")[0])
-    config = typed(type(study.config("paper")), recorded)
+    config = typed(type(find_study(name).config("paper")), recorded)
     known = dict(leaves(plain(config)))
     values = {name: value for name, value in leaves(recorded) if name != "class"}
-    assert values.keys() - known.keys() <= set(DROPPED.get(study.name, ()))
-    assert all(known[name] == value for name, value in values.items() if name in known)
+    assert values.keys() == known.keys() - {"class"}
+    assert all(known[name] == value for name, value in values.items())
 
 
 def test_flat_fields_fill_a_nested_config():

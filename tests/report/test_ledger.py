@@ -114,9 +114,15 @@ def test_verdicts_are_counted_by_kind(study, record):
         of(4, "A-1c", False),
     ]
     assert [one.text for one in counts(kinds)] == [
-        "Claims specified from the papers: 3 (1 hold, 1 fail, 1 undetermined)",
+        "Claims specified from the papers: 2 (0 hold, 1 fail, 1 undetermined)",
         "Claims of our own, registered before their record: 2 (2 hold, 0 fail, 0 undetermined)",
-        "Exploratory claims of our own: 1 (0 hold, 0 fail, 1 undetermined)",
+        "Exploratory claims of our own: 2 (1 hold, 0 fail, 1 undetermined)",
+    ]
+    other = dataclasses.replace(record, preset="paper")
+    both = [kinds[0], dataclasses.replace(kinds[0], record=other)]
+    assert [one.kind for one in counts(both)] == [
+        "Claims specified from the papers, preset paper",
+        f"Claims specified from the papers, preset {record.preset}",
     ]
     markdown = ledger_markdown([(study, record)])
     assert "\n* Claims specified from the papers: 6 (1 hold, 3 fail, 2 undetermined)\n" in markdown

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from every_record import RECORDS, assert_alike, figure_names
-from record_parts import PARTS, altered, judged
+from record_parts import PARTS, altered
 
 from saccade.core import job as core_job
 from saccade.core.errors import ConfigError
@@ -227,13 +227,6 @@ def test_records_made_by_hand_look_like_committed_ones(name):
     assert study.config_of(record) == study.config(record.preset)
     assert set(record.arms) == set(synthetic.arms)
     assert_alike(synthetic, record, synthetic.arms)
-
-
-@pytest.mark.parametrize("name", KEPT)
-def test_committed_records_are_judged_as_they_were(name):
-    assert kept(name).study == name
-    stored = {claim: verdict["verdict"] for claim, verdict in kept(name).verdicts.items()}
-    assert {claim: judgement.verdict for claim, judgement in judged(kept(name)).items()} == stored
 
 
 # -- tiny real runs --------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Break the premise of a claim in its experiment, not in its record: the claim must fail."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +51,9 @@ def test_a_claim_fails_once_its_premise_is_broken(one: TrainedRefutation, tmp_pa
 def test_every_family_of_claims_has_a_trained_refutation():
     for letter, family in FAMILIES.items():
         assert any(one.claim.startswith(f"{letter}-") for one in family), letter
+
+
+def test_the_documents_list_every_trained_refutation():
+    text = (Path(__file__).parents[2] / "docs" / "claims.md").read_text()
+    listed = re.findall(r"^\| (\S+) \| ([^|]+) \| [^|]+ \| holds; broken: fails \|$", text, re.M)
+    assert sorted(listed) == sorted((one.claim, one.premise) for one in ALL)

@@ -159,23 +159,30 @@ class Counts:
         return f"{self.kind}: {self.claims} ({verdicts})"
 
 
+KINDS = (
+    "Claims specified from the papers",
+    "Claims of our own, registered before their record",
+    "Exploratory claims of our own",
+)
+
+
 def counts(rows: Sequence[JudgedClaim]) -> list[Counts]:
-    """The verdicts, apart for claims specified from the papers, claims of our own that were
-    registered before their record, and exploratory ones. A claim of several records counts once
-    per record.
+    """The verdicts by kind of claim, and by preset if there are several; kinds without claims are
+    left out.
     """
-    kinds: dict[str, list[Verdict]] = {
-        "Claims specified from the papers": [],
-        "Claims of our own, registered before their record": [],
-        "Exploratory claims of our own": [],
-    }
-    specified, registered, exploratory = kinds.values()
+    presets = sorted({row.record.preset for row in rows}, key=lambda one: (one != "paper", one))
+    found: dict[tuple[str, str], list[Verdict]] = {}
+    for preset, kind in itertools.product(presets, KINDS):
+        found[preset, kind] = []
     for row in rows:
-        ours = registered if row.judgement.registered else exploratory
-        chosen = specified if is_specified(row.claim.id) else ours
-        chosen.append(row.judgement.verdict)
+        kind = 0 if is_specified(row.claim.id) else 1 if row.judgement.registered else 2
+        found[row.record.preset, KINDS[kind]].append(row.judgement.verdict)
     words = get_args(Verdict)
-    return [Counts(kind, *map(found.count, words)) for kind, found in kinds.items()]
+    return [
+        Counts(f"{kind}, preset {preset}" if len(presets) > 1 else kind, *map(some.count, words))
+        for (preset, kind), some in found.items()
+        if some
+    ]
 
 
 def changed(rows: Sequence[JudgedClaim]) -> list[str]:

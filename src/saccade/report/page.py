@@ -56,8 +56,7 @@ def render_page(entries: Sequence[Entry]) -> str:
     ]
     javascript = Markup(_javascript()) if any(figures) else ""
     parts = {"ledger": ledger, "sections": sections, "symbols": SYMBOLS, "javascript": javascript}
-    kinds = [some for some in counts(rows) if some.claims]
-    return _template().render(parts, kinds=kinds, changed=changed(rows))
+    return _template().render(parts, kinds=counts(rows), changed=changed(rows))
 
 
 def _drawn(entry: Entry) -> tuple[list[Figure], str]:

@@ -1,0 +1,82 @@
+"""The committed records, the known verdicts and the ledger agree."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from saccade.core.claim import Check, ClaimArms, PremiseNotMetError
+from saccade.core.record import Record
+from saccade.core.registration import CHANGES
+from saccade.core.statistics import Mean
+from saccade.registry import find_study, study_names
+from saccade.report.ledger import ledger_markdown
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted((ROOT / "results").glob("*.nc.gz"))
+LEDGER = (ROOT / "docs" / "ledger.md").read_text().splitlines()
+SKEWED = 2.0
+"""Skewness above which a t interval of the mean covers too little: that of exp(z) is 6."""
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_a_committed_record(file: Path):
+    """It was made from a clean commit, its verdicts are the known ones, claims that do not hold say
+    why, and the ledger has its rows. (One test: a record takes most of a second to open.)
+    """
+    record = Record.open(file)
+    study = find_study(record.study)
+    judgements = study.judge(record)
+    assert len(record.commit) == 40, record.commit
+    assert CHANGES not in record.commit
+    assert study.is_preset(record)
+    verdicts = {one.claim: one.verdict for one in judgements}
+    assert verdicts == study.known(record.preset)
+    assert verdicts == {claim: stored["verdict"] for claim, stored in record.verdicts.items()}
+    for claim, judgement in zip(study.claims, judgements, strict=True):
+        assert judgement.verdict == "holds" or claim.reason or judgement.reason, claim.id
+    made = ledger_markdown([(study, record)]).splitlines()
+    assert [line for line in made if line.startswith(("| ", "* **")) and line not in LEDGER] == []
+    _require_little_skew(record)
+
+
+def _require_little_skew(record: Record) -> None:
+    """Positive, strongly skewed numbers are judged by their geometric mean, unless the bound lies
+    outside of their range, where no interval matters.
+    """
+    study = find_study(record.study)
+    config = study.config_of(record)
+    for claim in study.claims:
+        checks = (claim.checks,) if isinstance(claim.checks, Check) else claim.checks
+        for check in checks:
+            if type(check.statistic) is not Mean:
+                continue
+            names = [name for found in check.found(record.arms).values() for name in found]
+            try:
+                values = np.asarray(check.measure(ClaimArms(record, names), config), float).ravel()
+            except PremiseNotMetError:
+                continue
+            values = values[np.isfinite(values)]
+            kept = np.asarray(check.bound.keeps(values))
+            if values.size >= 10 and values.min() > 0 and kept.any() and not kept.all():
+                assert stats.skew(values) < SKEWED, f"{claim.id}: {check.quantity}"
+
+
+def test_every_claim_has_a_committed_verdict():
+    kept = {file.name.partition(".")[0] for file in FILES}
+    assert set(study_names()) <= kept, "the record of the preset paper has the study's name"
+    for name in study_names():
+        study = find_study(name)
+        claims = {claim.id for claim in study.claims}
+        for preset in study.presets:
+            assert set(study.known(preset)) == claims, f"{name}, {preset}"
+
+
+def test_the_ledger_has_no_other_rows():
+    verdicts = sum(len(find_study(name).claims) for name in study_names() for _ in _presets(name))
+    assert sum(line.startswith("| ") for line in LEDGER) == verdicts + 2  # head and rule
+
+
+def _presets(name: str) -> list[Path]:
+    return [file for file in FILES if file.name.split(".")[0] in (name, f"{name}-code")]
