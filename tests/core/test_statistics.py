@@ -253,7 +253,6 @@ def test_seeds_may_differ_by_rounding_if_all_keep_the_bound():
         (Pooled(function=np.mean), "undetermined"),
         (Pooled(function=np.mean, by_value=True), "undetermined"),
     ],
-    ids=str,
 )
 def test_seeds_without_a_number_count_unless_a_reason_is_given(statistic, verdict):
     values = sample([0.5, 0.6, 0.4, np.nan])
