@@ -75,6 +75,7 @@ def test_the_readout_sees_decoder_states_reflected_about_their_mean():
         np.testing.assert_allclose(after, before, atol=ROUNDING)
 
 
+@pytest.mark.slow
 def test_after_the_first_steps_contexts_turn_the_advantage_and_hardly_change_the_loss(lab: Lab):
     """In every run; the sham edit keeps the sign. Reflected contexts change the loss by less than
     one percent, because attention averages deviations out; negated ones by more.

@@ -111,6 +111,7 @@ def test_the_paper_leaves_the_norm_of_its_query_open():
 # -- a word on the wrong side ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_word_is_planted_only_where_no_projection_is_negative():
     task = TopicSentences(2, 1, filler_size=4, dictionary_size=9, train_size=12, test_size=2)
     model = AttentionClassifierConfig("TC", dimension=5, embedding_std=0.5)

@@ -447,20 +447,25 @@ def figures(arms: Arms, config: Config) -> Sequence[Figure]:
 def _advantages(arms: Arms, config: Config) -> Figure:
     panels = []
     for name in SIZES:
-        advantage = _advantage(arms[name].trajectory).sel(step=slice(0, 2 * LATER))
+        ratio = first_ratios(arms[name].trajectory)
         fate, lines = _fate(name, arms, config), []
         for early, label in FATES.items():
-            lines += runs(label, advantage.isel(seed=np.flatnonzero(fate.values == early)))
+            lines += runs(label, ratio.isel(seed=np.flatnonzero(fate.values == early)))
         words = getattr(config, SIZES[name])
-        zero = level("none", (0.0, float(advantage["step"][-1])), 0.0)
-        title, label = f"permutations of {words} words", "beta(right) / beta(elsewhere) - 1"
-        panels.append(Panel(title, "step", label, (*lines, zero)))
+        one = level("no advantage", (0.0, float(ratio["step"][-1])), 1.0)
+        title, label = f"permutations of {words} words", "beta(right) / beta(elsewhere)"
+        panels.append(Panel(title, "step", label, (*lines, one), y_scale="log"))
     caption = (
-        f"The lexical advantage along the first steps, one line per run. The sign at step"
-        f" {config.early} is compared with the run's fate."
+        "The lexical advantage along the first steps, one line per run. Whether the ratio is above"
+        f" or below 1 at step {config.early} is compared with the run's fate."
     )
     title = "The sign of the lexical advantage and the fate of a run"
     return Figure("ktiw_fate_advantage", title, caption, tuple(panels))
+
+
+def first_ratios(trajectory: xr.Dataset) -> xr.DataArray:
+    """beta(right) / beta(elsewhere) along the first steps."""
+    return (_advantage(trajectory) + 1).sel(step=slice(0, LATER))
 
 
 def _interventions(arms: Arms, config: Config) -> Figure:

@@ -290,18 +290,18 @@ def _fates(arms: Arms, config: Config) -> Figure:
 def _advantages(arms: Arms) -> Figure:
     before, panels = ktiw_fate._positive(arms["restarted"], 0).values, []
     for name in EDITS:
-        advantage = ktiw_fate._advantage(arms[name].trajectory).sel(step=slice(0, 2 * LATER))
+        ratio = ktiw_fate.first_ratios(arms[name].trajectory)
         lines = [
             line
             for sign, label in SIGNS.items()
-            for line in runs(label, advantage.isel(seed=np.flatnonzero(before == sign)))
+            for line in runs(label, ratio.isel(seed=np.flatnonzero(before == sign)))
         ]
-        zero = level("none", (0.0, float(advantage["step"][-1])), 0.0)
-        label = "lexical advantage"
-        panels.append(Panel(name, "step after the edit", label, (*lines, zero)))
+        one = level("no advantage", (0.0, float(ratio["step"][-1])), 1.0)
+        label = "beta(right) / beta(elsewhere)"
+        panels.append(Panel(name, "step after the edit", label, (*lines, one), y_scale="log"))
     caption = (
-        "The lexical advantage, beta(right) / beta(elsewhere) - 1, along the steps after the edit,"
-        " one line per run, by its sign before the edit."
+        "The lexical advantage (a ratio above 1) along the steps after the edit, one line per run,"
+        " by its sign before the edit."
     )
     title = "The lexical advantage after the edits"
     return Figure("ktiw_reflection_advantage", title, caption, tuple(panels))

@@ -439,7 +439,7 @@ def _by_filler(arms: Arms) -> Figure:
     theory = Line("derived", np.asarray(FILLERS, float), derived, role="theory")
     lines = (curve("measured", measured), theory)
     labels = ("non-topic words of a sentence", "last score at which the order reverses")
-    panel = Panel("Lu 2021, FC", *labels, lines, "log")
+    panel = Panel("Lu 2021, FC", *labels, lines)
     caption = (
         "Score at which the norm of a topic word stops being past half before its score, mean over"
         " seeds with the range, and as corollary 1 gives it."
