@@ -15,7 +15,13 @@ from matplotlib.colors import LogNorm, Normalize, to_rgb
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import (
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+)
 
 from saccade.core.figure import Figure, HeatMap, Histogram, Panel, Role
 from saccade.core.storage import write_atomically
@@ -124,11 +130,12 @@ def _draw_marks(axes: Axes, panel: Panel, styled: dict[tuple[str, Role], Style])
         if scales[place] == "log":
             set_scale("log")
             low, high = appearance.positive_range(panel, place)
-            if high > 30 * low:  # else the axis needs its minor labels, and matplotlib's own
+            if high > 30 * low:
                 axis.set_major_formatter(FuncFormatter(_power))
                 axis.set_minor_formatter(NullFormatter())
-            elif high < 3 * low:  # no power of ten, and too many minor labels
-                axis.set_major_locator(MaxNLocator(4))
+            else:  # few powers of ten, or none
+                few = MaxNLocator(4) if high < 3 * low else LogLocator(subs=(1, 2, 5))
+                axis.set_major_locator(few)
                 axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
                 axis.set_minor_locator(NullLocator())
     histograms = [mark for mark in panel.marks if isinstance(mark, Histogram)]
