@@ -562,7 +562,7 @@ def check_claim(claim: Claim) -> int:
     assert all(text.strip() for text in texts), claim.id
     sourced = papers(claim.source) or claim.source.startswith(OWN_WORK)
     assert sourced, f"{claim.id}: {claim.source!r} is no source"
-    assert not claim.reason or len(claim.reason) > 10
+    assert not claim.reason or len(claim.reason) > 20
     check_language(*texts, claim.reason, *(claim.full_size or ("", ""))[1:])
     checks = claim.checks if isinstance(claim.checks, tuple) else (claim.checks,)
     assert checks

@@ -339,7 +339,7 @@ CLAIMS = (
         " right word in a larger set",
         EARLY,
         _at_chance("best A(right position, beta) / chance", _best_agreement),
-        "2 and 4 times chance (SPEC gives no number); by luck, the best of sixty evaluations of 640"
+        "2 and 4 times chance (none is specified); by luck, the best of sixty evaluations of 640"
         " words is 1.5 times",
         prediction="1, and far above",
         arms="uniform",

@@ -22,7 +22,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import jax.numpy as jnp
+import equinox as eqx
+import jax
 import numpy as np
 import xarray as xr
 
@@ -124,7 +125,7 @@ def experiment(config: Config, lab: Lab) -> Arms:
     first = trained("first steps", steps=config.early)
     for name, half in EDITS.items():
         begun = first if half is None else first.edited(partial(_negated, half))
-        arms[name] = _with_norm(trained(name, start=begun), first, half)
+        arms[name] = with_edit_norm(trained(name, start=begun), first, begun)
     arms["zero"] = Arm.of(trained("zero", variant()))
     uniform = variant(attention="uniform")
     arms["uniform_zero"] = Arm.of(trained("uniform_zero", uniform, config.steps))
@@ -135,17 +136,18 @@ def _negated(half: ReadoutHalf, model: SequenceToSequence) -> SequenceToSequence
     return model.with_readout_negated(half)
 
 
-def _with_norm(training: Training, first: Training, half: ReadoutHalf | None) -> Arm:
-    """The arm with the Frobenius norm of its edit, per seed."""
-    weights = first.models.hidden_layer.weights  # [seed, 2 hidden, hidden]
-    halves = dict(zip(("context", "state"), jnp.split(weights, 2, axis=1), strict=True))
-    size = training.trajectory.sizes["seed"]
-    norm = np.zeros(size)
-    if half is not None:
-        norm = np.asarray(2 * jnp.linalg.norm(halves[half], axis=(1, 2)), float)
+def with_edit_norm(training: Training, first: Training, begun: Training) -> Arm:
+    """The arm with the Frobenius norm of the edit of its weights, per seed."""
+    leaves = (
+        jax.tree.leaves(eqx.filter(one.models, eqx.is_inexact_array)) for one in (first, begun)
+    )
+    squares = [
+        np.square(np.asarray(new, float) - np.asarray(old, float)).reshape(len(new), -1).sum(1)
+        for old, new in zip(*leaves, strict=True)
+    ]
     arm, about = Arm.of(training), Variable((), "Frobenius norm of the edit of the weights")
-    trajectory = arm.trajectory.assign(edit_norm=("seed", norm, about.attributes))
-    return dataclasses.replace(arm, trajectory=trajectory)
+    norm = ("seed", np.sqrt(sum(squares)), about.attributes)
+    return dataclasses.replace(arm, trajectory=arm.trajectory.assign(edit_norm=norm))
 
 
 def _with_prediction(training: Training, config: Config) -> Arm:
@@ -468,20 +470,25 @@ def first_ratios(trajectory: xr.Dataset) -> xr.DataArray:
     return (_advantage(trajectory) + 1).sel(step=slice(0, LATER))
 
 
-def _interventions(arms: Arms, config: Config) -> Figure:
-    before = _positive(arms["restarted"], 0).values
+def early_by_sign(arms: Arms, config: Config, edits: Sequence[str]) -> Panel:
+    """Share of runs that succeed early, by edit and by the advantage's sign before it."""
+    before = _positive(arms["restarted"], 0)
     shares = [
-        [float(np.mean([*fate[before == sign]] or [np.nan])) for sign in (1, 0)]
-        for fate in (_fate(name, arms, config).values for name in EDITS)
+        [float(_fate(name, arms, config).where(before == sign).mean()) for sign in (1, 0)]
+        for name in edits
     ]
     columns = np.asarray(["advantage positive", "advantage negative"])
-    cells = HeatMap("share that succeeds early", columns, np.asarray([*EDITS]), np.asarray(shares))
+    cells = HeatMap("share that succeeds early", columns, np.asarray(edits), np.asarray(shares))
+    return Panel("after five steps", "before the edit", "edit", (cells,))
+
+
+def _interventions(arms: Arms, config: Config) -> Figure:
     caption = (
         "Share of runs that succeed early, by the sign of the advantage before the edit: without an"
         " edit, with the half of the readout that reads the context negated (turned), and with the"
         " half that reads the decoder's state negated (sham)."
     )
-    panel = Panel("after five steps", "before the edit", "edit", (cells,))
+    panel = early_by_sign(arms, config, [*EDITS])
     return Figure("ktiw_fate_interventions", "Turning the sign round", caption, (panel,))
 
 

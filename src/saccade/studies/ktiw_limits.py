@@ -195,7 +195,7 @@ CLAIMS = (
         " co-occurrences, is",
         "Snell 2021, section 6.2",
         (_rate("copied", AtLeast(0.95)), _rate("permuted", AtMost(0.1))),
-        "19 of 20 (SPEC: copying 20 of 20, no bound stated) and 2 of 20, as specified, by count",
+        "19 of 20 (specified: 20 of 20, without a bound) and 2 of 20, as specified, by count",
         paper="always; never",
         statistic=Rate(20, by_value=True),
     ),

@@ -255,7 +255,10 @@ def _versus(quantity: str, measure: Measured, bound: AbstractBound, names=GOOD_F
 
 RANDOM = partial(_succeeds, "random")
 BY_COUNT = Rate(20, by_value=True)
-CLUSTERED = "The interval takes models as independent, though four share each base point"
+CLUSTERED = (
+    "The interval takes models as independent, though four share each base point (preset code: all"
+    " models of bad heads have the same heads)"
+)
 CLAIMS = (
     Claim(
         "C-9",

@@ -32,10 +32,9 @@ import xarray as xr
 from saccade.core.bound import AtMost, Below
 from saccade.core.claim import Check, Claim
 from saccade.core.errors import ConfigError
-from saccade.core.figure import Figure, HeatMap, Panel, level
-from saccade.core.interfaces import Variable
+from saccade.core.figure import Figure, Panel, level
 from saccade.core.lab import Lab, Training
-from saccade.core.record import Arm, Arms
+from saccade.core.record import Arms
 from saccade.core.statistics import McNemarTest, Mean
 from saccade.core.study import Study, divergences
 from saccade.core.trajectory import at_start
@@ -77,7 +76,8 @@ def experiment(config: Config, lab: Lab) -> Arms:
     arms = {}
     for name, edit in EDITS.items():
         begun = first if edit is None else first.edited(partial(edit, task))
-        arms[name] = _with_norm(trained(name, config.steps, start=begun), first, begun)
+        training = trained(name, config.steps, start=begun)
+        arms[name] = ktiw_fate.with_edit_norm(training, first, begun)
     return arms
 
 
@@ -117,21 +117,6 @@ EDITS: dict[str, Callable[[Copying, SequenceToSequence], SequenceToSequence] | N
     "sham": states_reflected,
 }
 """Arms that go on from the first steps, and how their models are edited."""
-
-
-def _with_norm(training: Training, first: Training, begun: Training) -> Arm:
-    """The arm with the Frobenius norm of its edit, per seed."""
-    leaves = (
-        jax.tree.leaves(eqx.filter(one.models, eqx.is_inexact_array)) for one in (first, begun)
-    )
-    squares = [
-        np.square(np.asarray(new, float) - np.asarray(old, float)).reshape(len(new), -1).sum(1)
-        for old, new in zip(*leaves, strict=True)
-    ]
-    norm = np.sqrt(sum(squares))
-    arm, about = Arm.of(training), Variable((), "Frobenius norm of the edit of weights and biases")
-    trajectory = arm.trajectory.assign(edit_norm=("seed", norm, about.attributes))
-    return dataclasses.replace(arm, trajectory=trajectory)
 
 
 # -- measures --------------------------------------------------------------------------------------
@@ -271,19 +256,12 @@ def figures(arms: Arms, config: Config) -> Sequence[Figure]:
 
 
 def _fates(arms: Arms, config: Config) -> Figure:
-    before = ktiw_fate._positive(arms["restarted"], 0)
-    shares = [
-        [float(ktiw_fate._fate(name, arms, config).where(before == sign).mean()) for sign in SIGNS]
-        for name in EDITS
-    ]
-    columns, rows = (np.asarray([*texts]) for texts in (SIGNS.values(), EDITS))
-    cells = HeatMap("share that succeeds early", columns, rows, np.asarray(shares))
     caption = (
         "Share of runs that succeed early, by the sign of the advantage before the edit: without an"
         " edit, with contexts reflected about their mean (reflected), and with the decoder's states"
         " reflected about theirs (sham)."
     )
-    panel = Panel("after five steps", "lexical advantage", "edit", (cells,))
+    panel = ktiw_fate.early_by_sign(arms, config, [*EDITS])
     return Figure("ktiw_reflection_fates", "Reflecting the contexts", caption, (panel,))
 
 

@@ -328,8 +328,6 @@ CLAIMS = (
             "the norm of the paper's query, which is not stated: it scales the speed of the scores."
             " That norm, and a run with it, would decide. Here it is 1",
         ),
-        reason="the paper does not state the norm of its query, which scales the speed of the"
-        " scores",
     ),
     synergy_claim(
         "A-9d",
