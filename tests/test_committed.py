@@ -16,6 +16,8 @@ from saccade.report.ledger import ledger_markdown
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "results").glob("*.nc.gz"))
 LEDGER = (ROOT / "docs" / "ledger.md").read_text().splitlines()
+WITHOUT_ATTENTION = ("ktiw_proxy", "topics_optima")
+"""Studies in which no attention is learned from queries and keys, or from scores."""
 SKEWED = 2.0
 """Skewness above which a t interval of the mean covers too little: that of exp(z) is 6."""
 
@@ -39,6 +41,8 @@ def test_a_committed_record(file: Path):
     made = ledger_markdown([(study, record)]).splitlines()
     assert [line for line in made if line.startswith(("| ", "* **")) and line not in LEDGER] == []
     _require_little_skew(record)
+    measured = any("attention_entropy" in arm.trajectory for arm in record.arms.values())
+    assert measured != (record.study in WITHOUT_ATTENTION)
 
 
 def _require_little_skew(record: Record) -> None:

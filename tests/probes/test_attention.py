@@ -11,10 +11,13 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 from saccade.core.errors import ConfigError
-from saccade.core.interfaces import AttentionLayer, Batch, Moment
-from saccade.models.attention_regression import AttentionRegressionConfig
+from saccade.core.interfaces import AttentionLayer, Batch, Moment, SentencePairs
+from saccade.models.attention_classifier import AttentionClassifierConfig
+from saccade.models.encoder import EncoderConfig
 from saccade.models.kernels import Gaussian, Softmax
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig
+from saccade.models.recurrent_classifier import RecurrentClassifierConfig
+from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.probes.attention import (
     AttentionStatistics,
     evenly,
@@ -24,6 +27,8 @@ from saccade.probes.attention import (
 
 RANDOM = np.random.default_rng(5)
 EXAMPLES, HEADS, POSITIONS, SIZE = 5, 2, 9, 3
+CONFIGS = {AttentionClassifierConfig: {"query": "fixed"}}
+"""What a model needs for both kernels."""
 MASK = np.arange(POSITIONS) < np.asarray([9, 4, 1, 6, 0])[:, None]
 
 
@@ -275,10 +280,12 @@ def test_fields_and_splits_are_checked():
 
 
 @pytest.mark.parametrize("kernel", ["softmax", "gaussian"])
-@pytest.mark.parametrize("kind", [AttentionRegressionConfig, OneLayerTransformerConfig])
+@pytest.mark.parametrize(
+    "kind", [one for one in AttentionStatistics.models if one is not EncoderConfig]
+)
 def test_models_give_the_layers_that_they_attend_with(kind, kernel):
     config, task = kind.example()
-    config = dataclasses.replace(config, kernel=kernel)
+    config = dataclasses.replace(config, kernel=kernel, **CONFIGS.get(kind, {}))
 
     def run(key: Any) -> Any:
         model, batch = config.build(task, key), task.sample(key, 4)
@@ -288,10 +295,64 @@ def test_models_give_the_layers_that_they_attend_with(kind, kernel):
     scores = layer.kernel.scores(layer.queries, layer.keys)
     if layer.mask is not None:
         scores = jnp.where(layer.mask[:, None, None], scores, -jnp.inf)
-        np.testing.assert_array_equal(layer.words, batch.mask)
+        words = batch.source_mask if isinstance(batch, SentencePairs) else batch.mask
+        np.testing.assert_array_equal(layer.words, words)
     found = layer.kernel.weights(scores)
-    expected = attention if attention.ndim == 4 else attention[:, None]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    if isinstance(batch, SentencePairs):
+        np.testing.assert_array_equal(layer.asked, batch.target_mask)
+        found = found.mean(1)
+    np.testing.assert_allclose(found.reshape(attention.shape), attention, rtol=2e-5)
+
+
+def test_one_query_has_no_position():
+    """Its statistics are those of the sentence's attention, and nothing is relative to a place."""
+    config, task = AttentionClassifierConfig.example()
+    model, batch = config.build(task, jax.random.key(0)), task.sample(jax.random.key(1), 4)
+    scores = jnp.linspace(-1, 2, task.vocabulary_size)
+    model = dataclasses.replace(model, score_table=scores)
+    mask = jnp.arange(batch.words.shape[1]) < jnp.asarray([[2], [5], [9], [11]])
+    batch = dataclasses.replace(batch, mask=mask)
+    moment = Moment(task, model, batch, batch, lambda *_: None, lambda: None)  # pyright: ignore[reportArgumentType]
+    found = jax.jit(lambda: AttentionStatistics()(moment))()
+    shares = np.asarray(model(batch).attention, np.float64)
+    entropy = -np.sum(shares * np.log(np.where(shares > 0, shares, 1)), axis=1)
+    words = np.where(mask, np.asarray(scores)[np.asarray(batch.words)], -np.inf)
+    expected = {
+        "attention_entropy": entropy.mean(),
+        "effective_keys": (1 / np.sum(shares**2, axis=1)).mean(),
+        "largest_score": words.max(),
+        "padding_mass": 0.0,
+        "first_mass": shares[:, 0].mean(),
+        "own_mass": np.nan,
+        "mean_distance": np.nan,
+        "attention_total": 1.0,
+    }
+    assert_close({name: value[0, 0] for name, value in found.items()}, expected)
+
+
+def test_cross_attention_counts_the_words_of_the_target():
+    config, task = SequenceToSequenceConfig.example()
+    model, batch = config.build(task, jax.random.key(0)), task.sample(jax.random.key(1), 4)
+    target_mask = batch.target_mask & (jnp.arange(batch.target.shape[1]) < 2)
+    batch = dataclasses.replace(batch, target_mask=target_mask)
+    (layer,) = model.attention_layers(batch)
+    found = jax.jit(lambda: layer_statistics(layer, 128))()
+    weights = model.weights(*model.states(batch, None), batch.source_mask)[:, :, :2]
+    own = np.mean(np.diagonal(weights, axis1=2, axis2=3), axis=(0, 2))
+    np.testing.assert_allclose(found["own_mass"], own, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [RecurrentClassifierConfig, SequenceToSequenceConfig])
+@pytest.mark.parametrize("kernel", ["softmax", "gaussian"])
+def test_uniform_attention_has_as_many_effective_keys_as_words(kind, kernel):
+    config, task = kind.example()
+    config = dataclasses.replace(config, attention="uniform", kernel=kernel)
+    model, batch = config.build(task, jax.random.key(0)), task.sample(jax.random.key(1), 4)
+    (layer,) = model.attention_layers(batch)
+    found = jax.jit(lambda: layer_statistics(layer, 128))()
+    words = layer.keys.shape[2] if layer.words is None else float(layer.words.sum(1).mean())
+    np.testing.assert_allclose(found["effective_keys"], words, rtol=1e-5)
+    np.testing.assert_allclose(found["attention_total"], 1.0, rtol=1e-5)
 
 
 def test_attention_without_queries_and_keys_is_refused():

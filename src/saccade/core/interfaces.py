@@ -225,10 +225,16 @@ class AttentionLayer(eqx.Module):
     """An `AbstractKernel`: scores of queries and keys, and their weights."""
     mask: Bool[Array, "example key"] | None = None
     """True where a key may be attended to; None if all may."""
-    words: Bool[Array, "example query"] | None = None
-    """True where a query is a word (and not padding); None if all are."""
+    words: Bool[Array, "example key"] | None = None
+    """True where a key is a word (and not padding); None if all are."""
     causal: bool = eqx.field(default=False, static=True)
     """Whether a query sees only keys up to its own position."""
+    asked: Bool[Array, "example query"] | None = None
+    """True where a query counts; None: where `words` has a word, if queries and keys are the same
+    words."""
+    placed: bool = eqx.field(default=True, static=True)
+    """Whether query i has position i, and with it a key of its own and distances; the one query
+    that sums up a sentence has not."""
 
 
 def cross_entropy(

@@ -17,10 +17,17 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from saccade.core.errors import ConfigError
-from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Batch, HasVocabulary, Output
+from saccade.core.interfaces import (
+    AbstractModel,
+    AbstractModelConfig,
+    AttentionLayer,
+    Batch,
+    HasVocabulary,
+    Output,
+)
 from saccade.core.sweep import require_choices, require_count, require_finite, require_positive
 from saccade.models import heads
-from saccade.models.bag_attention import attend, index_bags
+from saccade.models.bag_attention import attend, index_bags, of_one_query
 from saccade.models.freezing import without
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName
 from saccade.tasks.topic_sentences import HasLabelledWords, TopicSentences
@@ -86,6 +93,9 @@ class AttentionClassifier(AbstractModel):
     def items(self, batch: Batch) -> Int[Array, "sentence position"]:
         """The attended item at each position of a sentence: the word."""
         return batch.words
+
+    def attention_layers(self, batch: Batch) -> tuple[AttentionLayer]:
+        return of_one_query(self.scores[self.items(batch)], batch, self.kernel)
 
     def __call__(self, batch: Batch) -> Output:
         values = self.head.project(self.embeddings)

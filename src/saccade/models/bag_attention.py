@@ -25,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from saccade.core.interfaces import Batch
-from saccade.models.kernels import SOFTMAX, AbstractKernel
+from saccade.core.interfaces import AttentionLayer, Batch
+from saccade.models.kernels import SOFTMAX, AbstractKernel, Direct
 
 Scores = Float[Array, " item"]
 Values = Float[Array, "column item"]
@@ -116,6 +116,14 @@ def attend(
 def masked(scores: PerToken, mask: Bool[Array, "sentence position"] | None) -> PerToken:
     """Scores with minus infinity for padding, so that its weight is exactly 0."""
     return scores if mask is None else jnp.where(mask, scores, -jnp.inf)
+
+
+def of_one_query(scores: PerToken, batch: Batch, kernel: AbstractKernel) -> tuple[AttentionLayer]:
+    """The attention of one query per sentence, given the scores of the words."""
+    query, keys = jnp.ones((len(scores), 1, 1, 1), scores.dtype), scores[:, None, :, None]
+    masks, asked = (batch.mask, batch.mask), jnp.ones((len(scores), 1), bool)
+    layer = AttentionLayer(query, keys, Direct(kernel), *masks, asked=asked, placed=False)
+    return (layer,)
 
 
 def sum_over_sentences(rows: Rows, items: Tokens, batch: Batch) -> Contexts:

@@ -16,9 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Batch, HasVocabulary, Output
+from saccade.core.interfaces import (
+    AbstractModel,
+    AbstractModelConfig,
+    AttentionLayer,
+    Batch,
+    HasVocabulary,
+    Output,
+)
 from saccade.core.sweep import require_choices, require_count, require_finite
-from saccade.models.bag_attention import attend, index_bags
+from saccade.models.bag_attention import attend, index_bags, of_one_query
 from saccade.models.freezing import without
 from saccade.models.heads import AbstractHead, linear_head
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName, Softmax
@@ -85,6 +92,11 @@ class ConvolutionalClassifier(AbstractModel):
 
     def items(self, batch: Batch) -> Int[Array, "sentence pair_position"]:
         return pair_numbers(batch.words, self.embeddings.shape[1])
+
+    def attention_layers(self, batch: Batch) -> tuple[AttentionLayer]:
+        items = self.items(batch)
+        scores = self.scores_of(items.ravel()).reshape(items.shape)
+        return of_one_query(scores, masked_by_pairs(batch), self.kernel)
 
     def __call__(self, batch: Batch) -> Output:
         values = self.embedding_convolution.then(self.head.first).on_pairs(self.embeddings)

@@ -69,6 +69,23 @@ class Gaussian(AbstractKernel):
         return jnp.exp(scores)
 
 
+class Direct(AbstractKernel):
+    """Keys of one part are the scores themselves; weights as another kernel has them."""
+
+    of: AbstractKernel
+
+    @property
+    def normalised(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.of.normalised
+
+    def scores(self, queries: Queries, keys: Keys, scale: float | None = None) -> Table:
+        scores = jnp.swapaxes(keys, -1, -2)
+        return jnp.broadcast_to(scores, (*queries.shape[:-1], scores.shape[-1]))
+
+    def weights(self, scores: Float[Array, "*some key"]) -> Float[Array, "*some key"]:
+        return self.of.weights(scores)
+
+
 def _scale(queries: Queries, scale: float | None) -> float:
     return queries.shape[-1] ** -0.5 if scale is None else scale
 

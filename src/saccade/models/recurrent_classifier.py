@@ -14,8 +14,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Batch, HasVocabulary, Output
+from saccade.core.interfaces import (
+    AbstractModel,
+    AbstractModelConfig,
+    AttentionLayer,
+    Batch,
+    HasVocabulary,
+    Output,
+)
 from saccade.core.sweep import require_choices, require_count
+from saccade.models.bag_attention import masked, of_one_query
 from saccade.models.freezing import AttentionKind, LexiconKind, ablated, require_learned_attention
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName
 from saccade.models.linear import Linear
@@ -44,12 +52,19 @@ class RecurrentClassifier(AbstractModel):
         read = (layer.of_words(self.embeddings, batch.words, batch.mask) for layer in self.layers)
         return jnp.concatenate([outputs for outputs, _ in read], axis=-1)
 
-    def weights(self, states: States, batch: Batch) -> PerPosition:
-        there = jnp.ones(states.shape[:2], bool) if batch.mask is None else batch.mask
+    def _scored(self, states: States) -> tuple[PerPosition, AbstractKernel]:
+        """The scores, and the kernel of their weights."""
         if self.attention == "uniform":
-            return (there / there.sum(-1, keepdims=True)).astype(states.dtype)
-        scores = self.score_vector(jax.nn.relu(self.scorer(states)))[..., 0]
-        return self.kernel.weights(jnp.where(there, scores, -jnp.inf))
+            return jnp.zeros(states.shape[:2], states.dtype), SOFTMAX
+        return self.score_vector(jax.nn.relu(self.scorer(states)))[..., 0], self.kernel
+
+    def weights(self, states: States, batch: Batch) -> PerPosition:
+        scores, kernel = self._scored(states)
+        return kernel.weights(masked(scores, batch.mask))
+
+    def attention_layers(self, batch: Batch) -> tuple[AttentionLayer]:
+        scores, kernel = self._scored(self.states(batch))
+        return of_one_query(scores, batch, kernel)
 
     def word_logits(self, batch: Batch) -> PerPosition:
         """gamma_l: the logit of the positive class if the model attends to position l only."""

@@ -25,6 +25,7 @@ from saccade.core.errors import ConfigError
 from saccade.core.interfaces import (
     AbstractModel,
     AbstractModelConfig,
+    AttentionLayer,
     HasVocabulary,
     Output,
     SentencePairs,
@@ -125,6 +126,19 @@ class SequenceToSequence(AbstractModel):
             return jnp.broadcast_to(even, shape).astype(encoded.dtype)
         scores = self.kernel.scores(self.heads.queries(decoded), encoded[:, None], scale=1.0)
         return self.kernel.weights(jnp.where(mask[:, None, None], scores, -jnp.inf))
+
+    def attention_layers(self, batch: SentencePairs) -> tuple[AttentionLayer]:
+        """Target words attend to source words. (Kernels scale by 1 / sqrt d, which this model does
+        not: both sides are multiplied by d^(1/4).)
+        """
+        encoded, decoded = self.states(batch, None)
+        queries, keys, kernel = self.heads.queries(decoded), encoded[:, None], self.kernel
+        if self.attention == "uniform":
+            queries, kernel = jnp.zeros_like(queries), SOFTMAX
+        keys = jnp.broadcast_to(keys, (len(keys), self.heads.count, *keys.shape[2:]))
+        queries, keys = (one * keys.shape[-1] ** 0.25 for one in (queries, keys))
+        masks = (batch.source_mask, batch.source_mask)
+        return (AttentionLayer(queries, keys, kernel, *masks, asked=batch.target_mask),)
 
     def __call__(self, batch: SentencePairs, gates: Gates = None) -> Output:
         """Logits of every target word, and the mean attention over heads."""

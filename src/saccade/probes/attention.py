@@ -2,7 +2,8 @@
 
 Symbols: s scores of one query, w = exp(s) their weights, p = w / sum of w over the visible keys.
 (p is the attention itself with softmax. The Gaussian kernel does not normalise: there p is the
-share of a key, and `attention_total` the sum of w.) Query i and key i are the same word.
+share of a key, and `attention_total` the sum of w.) Query i and key i have the same position; of a
+query without a position, as of a classifier's, own mass and distance are NaN.
 
     entropy          - sum p log p
     effective keys   1 / sum p^2 = exp(2 lse(s) - lse(2 s))
@@ -23,13 +24,20 @@ from jaxtyping import Array, Bool, Float, Int
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import SPLITS, AttentionLayer, Moment, Variable
 from saccade.core.sweep import require, require_count
+from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.attention_regression import AttentionRegressionConfig
+from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
 from saccade.models.encoder import EncoderConfig
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig
+from saccade.models.recurrent_classifier import RecurrentClassifierConfig
+from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.probes.model_probe import AbstractModelProbe
 
 BLOCK = 2**20
 """Scores that are computed at once."""
+
+RELATIVE = ("own_mass", "mean_distance")
+"""Statistics that are relative to the position of the query."""
 
 PerRow = Float[Array, "*some row"]
 
@@ -76,30 +84,31 @@ def row_statistics(
 def layer_statistics(
     layer: AttentionLayer, rows: int, block: int = BLOCK
 ) -> dict[str, Float[Array, " head"]]:
-    """Statistics of a layer per head: means over queries that are words and see a key, of all
-    examples; the largest score is the largest of them. Of more than `rows` queries, evenly spaced
-    ones. NaN if no query counts.
+    """Statistics of a layer per head: means over queries that count and see a key, of all examples;
+    the largest score is the largest of them. Of more than `rows` queries, evenly spaced ones. NaN
+    if no query counts.
     """
     examples, heads, queries = layer.queries.shape[:3]
     keys = layer.keys.shape[2]
-    if queries != keys:
+    if queries != keys and layer.asked is None:
         raise ConfigError(
-            f"attention_layers: got {queries} queries for {keys} keys, allowed: as many, because "
-            "masses and distances are those of words that attend to each other"
+            f"attention_layers: got {queries} queries for {keys} keys, allowed: as many, or `asked`"
+            ", which says which queries count"
         )
     places = jnp.asarray(evenly(queries, rows))
     there = jnp.ones((examples, keys), bool)
     mask, words = (there if one is None else one for one in (layer.mask, layer.words))
+    asked = words if layer.asked is None else layer.asked
 
     def of_rows(places: Any, queries: Any, example: Any) -> Any:
         """Sums over rows of one example, their number, and the largest score."""
-        theirs, mask, words = example
+        theirs, mask, words, asked = example
         visible = jnp.broadcast_to(mask, (len(places), keys))
         if layer.causal:
             visible = visible & (jnp.arange(keys) <= places[:, None])
         scores = layer.kernel.scores(queries, theirs)
         found = row_statistics(scores, visible, words, places, layer.kernel.normalised)
-        counted = words[places] & jnp.any(visible, axis=-1)
+        counted = asked[places] & jnp.any(visible, axis=-1)
         largest = jnp.max(jnp.where(counted, found["largest_score"], -jnp.inf), axis=-1)
         sums = {name: jnp.sum(counted * one, axis=-1) for name, one in found.items()}
         return sums | {"count": jnp.sum(counted), "largest_score": largest}
@@ -119,11 +128,13 @@ def layer_statistics(
         return jax.tree.map(lambda one, two: jnp.concatenate([one, two[None]]), found, rest)
 
     at_once = max(1, block // (heads * len(places) * keys))
-    parts = (layer.queries[:, :, places], layer.keys, mask, words)
+    parts = (layer.queries[:, :, places], layer.keys, mask, words, asked)
     found = jax.lax.map(of_example, parts, batch_size=at_once)
     count = jnp.sum(found.pop("count"))
     largest = jnp.max(found.pop("largest_score"), axis=(0, 1))
     means = {name: jnp.sum(one, axis=(0, 1)) / count for name, one in found.items()}
+    if not layer.placed:
+        means |= {name: jnp.full_like(means[name], jnp.nan) for name in RELATIVE}
     return means | {"largest_score": jnp.where(count > 0, largest, jnp.nan)}
 
 
@@ -137,7 +148,8 @@ def evenly(available: int, wanted: int) -> Int[np.ndarray, " chosen"]:
 @dataclasses.dataclass(frozen=True)
 class AttentionStatistics(AbstractModelProbe):
     """Entropy, effective keys, masses and scores per layer and head, of evenly spaced examples and
-    queries. Queries that are padding, or see no key, are left out; NaN if none is left.
+    queries. Queries that are padding, or see no key, are left out; NaN if none is left. Own mass
+    and distance are NaN for a query without a position.
     """
 
     split: str = "test"
@@ -147,7 +159,15 @@ class AttentionStatistics(AbstractModelProbe):
     examples: int = 64
     """The most examples."""
 
-    models: ClassVar = (EncoderConfig, AttentionRegressionConfig, OneLayerTransformerConfig)
+    models: ClassVar = (
+        AttentionClassifierConfig,
+        AttentionRegressionConfig,
+        ConvolutionalClassifierConfig,
+        EncoderConfig,
+        OneLayerTransformerConfig,
+        RecurrentClassifierConfig,
+        SequenceToSequenceConfig,
+    )
     variables: ClassVar = {
         name: Variable(("layer", "head"), *texts)
         for name, texts in {

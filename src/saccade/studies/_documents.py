@@ -15,10 +15,13 @@ from saccade.core.lab import Training
 from saccade.core.record import Arm
 from saccade.core.sweep import Swept
 from saccade.core.trajectory import only
+from saccade.probes.attention import AttentionStatistics
 from saccade.tasks.long_documents import LongDocumentQueries, LongDocuments
 from saccade.tasks.topic_documents import Masking, TopicDocuments
 
 PAPER = "Li, Li & Risteski 2023"
+STATISTICS = AttentionStatistics("train", examples=16)
+"""Of attention, in all studies with queries and keys. (The test set may be a single document.)"""
 SHOWN_TOPICS = 4
 """Topics on a picture of a table of ids."""
 

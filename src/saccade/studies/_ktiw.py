@@ -17,6 +17,7 @@ from saccade.core.optimiser import Adam
 from saccade.core.schedule import Every, Recording
 from saccade.core.sweep import require_count, require_positive, require_single
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
+from saccade.probes.attention import AttentionStatistics
 from saccade.probes.translation import AttentionPlaces, LexicalKnowledge, TokenAccuracy
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.copying import Copying
@@ -27,7 +28,12 @@ FULL_SIZE = (
     "sequences of 40 words (preset paper); shorter ones are also learned in other ways",
 )
 
-WORDS_AND_ATTENTION = (TokenAccuracy(), AttentionPlaces(), LexicalKnowledge())
+WORDS_AND_ATTENTION = (
+    TokenAccuracy(),
+    AttentionPlaces(),
+    LexicalKnowledge(),
+    AttentionStatistics(),
+)
 SMALL = SequenceToSequenceConfig(32)
 QUICK: dict[str, Any] = {"length": 8, "model": SMALL, "batch_size": 32, "rate": 0.005}
 """Settings of the presets `quick`."""

@@ -29,7 +29,9 @@ from saccade.core.sweep import Swept, require, require_count, require_positive, 
 from saccade.core.trajectory import at_place, at_start, first_step
 from saccade.models.attention_regression import PARTS, value_curvature
 from saccade.models.kernels import KERNEL_TITLES, KernelName
+from saccade.probes.attention import AttentionStatistics
 from saccade.probes.feature_matrix import FeatureMatrix, ValueModes
+from saccade.probes.motion import StableRanks
 from saccade.studies._kernels import PAPER, AbstractKernelConfig, last_over_first, with_start
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.theory.linear_rate import LinearRate, ProjectionFloor
@@ -85,7 +87,8 @@ def experiment(config: Config, lab: Lab, trained: Sequence[str] = tuple(TRAINED)
     for heads, kernel, which in product(config.heads, KERNEL_TITLES, trained):
         model = config.model(kernel, heads, *TRAINED[which])
         steps = config.value_steps if which == "values" else config.steps
-        record = Recording(at=_recorded(steps), ends=(FeatureMatrix(), ValueModes()))
+        ends = (FeatureMatrix(), ValueModes(), StableRanks())
+        record = Recording((AttentionStatistics("train"),), _recorded(steps), ends)
         name = f"kernels_convergence {kernel}, {which}, {heads} heads"
         seeds = config.seed_numbers
         training = lab.train(task, model, optimiser, steps, record, seeds=seeds, name=name)

@@ -26,6 +26,7 @@ from saccade.core.sweep import require, require_count, require_positive, require
 from saccade.core.trajectory import at_start, first_step
 from saccade.models.attention_regression import query_curvature
 from saccade.models.kernels import KERNEL_TITLES, KernelName
+from saccade.probes.attention import AttentionStatistics
 from saccade.probes.feature_matrix import FirstOrderQueries, ReachOfQueries
 from saccade.probes.motion import GradientNorms
 from saccade.studies._kernels import PAPER, AbstractKernelConfig, last_over_first, with_start
@@ -98,8 +99,11 @@ def experiment(config: Config, lab: Lab, kinds: Sequence[str] = KINDS) -> Arms:
     matched = GradientDescent(config.matched_share, curvature=query_curvature)
     first, steps = config.first_seed, config.steps
     runs, cells = config.seed_numbers, range(first, first + config.phase_seeds)
-    key_record = Recording((gradient,), Logarithmic(60), (ReachOfQueries(), FirstOrderQueries()))
-    query_record, loss_record = Recording((gradient,), Logarithmic(60)), Recording(at=Logarithmic())
+    attention = AttentionStatistics("train")
+    probes, grown = (gradient, attention), (ReachOfQueries(), FirstOrderQueries())
+    key_record = Recording(probes, Logarithmic(60), grown)
+    query_record = Recording(probes, Logarithmic(60))
+    loss_record = Recording((attention,), Logarithmic())
     ends = Recording(at=AtSteps((0, config.phase_steps)))
     arms, blind = {}, KernelBlindness()
     for kernel in KERNEL_TITLES:

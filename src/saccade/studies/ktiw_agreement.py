@@ -32,6 +32,7 @@ from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_
 from saccade.models.word_proxy import WordProxyConfig
 from saccade.probes import translation
 from saccade.probes.agreement import best_step, contextual_agreement
+from saccade.probes.attention import AttentionStatistics
 from saccade.studies._ktiw import PAPER, SMALL, AbstractTrainingConfig
 from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.theory.ibm_model_1 import train, translation_scores
@@ -93,7 +94,7 @@ def experiment(config: Config, lab: Lab) -> Arms:
         "proxy": WordProxyConfig(config.proxy_dimension),
     }
     tables = (translation.PositionTables(PAIRS), translation.PairWords(PAIRS))
-    record = Recording((translation.TokenAccuracy(), *tables), Logarithmic(24))
+    probes = (translation.TokenAccuracy(), *tables)
     numbers, arms = list(config.seed_numbers), {}
     for place, (name, model) in enumerate(models.items()):
         # The two runs with attention are members of one training.
@@ -101,6 +102,8 @@ def experiment(config: Config, lab: Lab) -> Arms:
         members = [OTHER_STARTS * (2 * place + at) + n for at in range(len(runs)) for n in numbers]
         same_pairs = numbers * len(runs)
         seeds = Seeds(members, data=same_pairs, order=same_pairs)
+        more = () if name == "proxy" else (AttentionStatistics(),)
+        record = Recording((*probes, *more), Logarithmic(24))
         given = (f"ktiw_agreement {name}", config.corpus, model, config.steps, record)
         arm = Arm.of(config.train(lab, *given, loss=token_entropy, seeds=seeds))
         for at, run in enumerate(runs):

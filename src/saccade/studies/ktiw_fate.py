@@ -46,6 +46,7 @@ from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count
 from saccade.core.trajectory import at_place
 from saccade.models.sequence_to_sequence import ReadoutHalf, SequenceToSequence
+from saccade.probes.attention import AttentionStatistics
 from saccade.probes.translation import (
     AttentionOffsets,
     AttentionPlaces,
@@ -103,7 +104,8 @@ class Config(AbstractCopyingConfig):
         """Accuracy, attention and lexical knowledge, evenly and at the steps that claims name."""
         named = {self.early, LATER, SETTLED, *map(self.budget, SIZES)}
         chosen = {*range(0, steps, self.interval), *named}
-        probes = (TokenAccuracy(), AttentionPlaces(), LexicalKnowledge(self.test_size), *probes)
+        lexicon = LexicalKnowledge(self.test_size)
+        probes = (TokenAccuracy(), AttentionPlaces(), lexicon, AttentionStatistics(), *probes)
         return Recording(probes, AtSteps(tuple(sorted(step for step in chosen if step <= steps))))
 
 

@@ -27,6 +27,7 @@ from saccade.core.sweep import Swept, require, require_count, require_single
 from saccade.core.trajectory import at_place
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.probes import translation
+from saccade.probes.attention import AttentionStatistics
 from saccade.studies._ktiw import FULL_SIZE, PAPER, QUICK, AbstractCopyingConfig, runs
 
 Measured = Callable[[str, Arms, Any], xr.DataArray]
@@ -88,7 +89,8 @@ def experiment(config: Config, lab: Lab) -> Arms:
     numbers = range(len(chosen))
     base, *heads = (_run(numbers, column) for column in chosen.T)
     task = config.copying(config.length, stream=_run(numbers, numbers))
-    record = config.recording(translation.TokenAccuracy(), translation.AttentionPlaces())
+    places = translation.AttentionPlaces()
+    record = config.recording(translation.TokenAccuracy(), places, AttentionStatistics())
     given = ("ktiw_multihead models", task, config.of_heads(base, *heads), config.steps)
     training = config.train(lab, *given, record, seeds=[config.first_seed])
     arms, begun = {"candidates": Arm(candidates, xr.Dataset(), xr.Dataset())}, 0

@@ -28,6 +28,7 @@ from saccade.core.sweep import require_count, swept_in, with_sweep
 from saccade.core.trajectory import at_start, only
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes import topic_words
+from saccade.probes.attention import AttentionStatistics
 from saccade.probes.performance import Accuracy
 from saccade.studies import _sen
 from saccade.studies._sen import HEADS, SCORE_FLOOR, above_floor, at_steps, histogram, over_words
@@ -113,7 +114,8 @@ def experiment(config: Config, lab: Lab) -> Arms:
 def _trained_head(config: Config, lab: Lab, model: AttentionClassifierConfig) -> Arm:
     """A head after the paper's epochs; FC is then trained on."""
     name, words = f"sen {model.head}", (topic_words.TopicWords(), topic_words.OtherWords())
-    probes = (*words, topic_words.Surroundings(), topic_words.Velocities(), Accuracy())
+    motion = (topic_words.Surroundings(), topic_words.Velocities())
+    probes = (*words, *motion, Accuracy(), AttentionStatistics())
     ends = (topic_words.Distributions(SCORE_EDGES, NORM_EDGES),)
     record = Recording(probes, config.measured(config.shown, config.steps), ends)
     later = config.long_steps - config.steps if model.head == "FC" else 0

@@ -24,6 +24,7 @@ from saccade.core.statistics import EverySeed, rank_correlation
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
+from saccade.probes.attention import AttentionStatistics
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import CentredTopicWords, Distributions
 from saccade.studies._seeds import AbstractSeededConfig
@@ -62,7 +63,7 @@ class Config(AbstractSeededConfig):
 def experiment(config: Config, lab: Lab) -> Arms:
     steps = AtSteps(tuple(int(step) for step in np.linspace(0, config.steps, 61)))
     ends = (Distributions(SCORE_EDGES, NORM_EDGES),)
-    record = Recording((CentredTopicWords(), Accuracy()), steps, ends)
+    record = Recording((CentredTopicWords(), Accuracy(), AttentionStatistics()), steps, ends)
     train = partial(lab.train, seeds=config.seed_numbers, name="sen_convolution")
     descent = GradientDescent(config.rate)
     training = train(config.task, config.model, descent, config.steps, record)

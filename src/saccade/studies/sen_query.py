@@ -25,6 +25,7 @@ from saccade.core.study import Study, divergences
 from saccade.core.sweep import Swept, require
 from saccade.core.trajectory import at_place, at_start, only
 from saccade.models.attention_classifier import AttentionClassifierConfig
+from saccade.probes.attention import AttentionStatistics
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import KeySquares, QueryNorm, TopicWords
 from saccade.studies import _sen
@@ -63,7 +64,7 @@ class Config(_sen.AbstractConfig):
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    probes = (TopicWords(), QueryNorm(), KeySquares(), Accuracy())
+    probes = (TopicWords(), QueryNorm(), KeySquares(), Accuracy(), AttentionStatistics())
     record = Recording(probes, config.recorded)
     std: Any = Swept.over(DIM, config.query_variances) ** 0.5
     arms = {}

@@ -31,6 +31,7 @@ from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count, require_positive, require_single
 from saccade.core.trajectory import at_place, at_start, first_step, only
 from saccade.models.attention_classifier import AttentionClassifier, AttentionClassifierConfig
+from saccade.probes.attention import AttentionStatistics
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import Surroundings, TopicWords, Velocities
 from saccade.studies._sen import CODE_TASK, DRAWN, PAPER, AbstractConfig, at_steps, last, over_words
@@ -117,7 +118,8 @@ def experiment(config: Config, lab: Lab) -> Arms:
 def _trained(config: Config, lab: Lab, name: str, **more: Any) -> Arm:
     # Only TC and KF need the velocities, which cost a gradient.
     probes = () if name == "EF" else (Surroundings(), Velocities())
-    record = Recording((TopicWords(), Accuracy(), *probes), config.recorded)
+    probes = (TopicWords(), Accuracy(), AttentionStatistics(), *probes)
+    record = Recording(probes, config.recorded)
     title = f"sen_synergy {name}" + (", planted" if more else "")
     return Arm.of(config.train(lab, title, record, config.model(name), **more))
 

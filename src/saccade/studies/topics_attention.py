@@ -30,6 +30,7 @@ from saccade.core.sweep import require, require_count, require_positive, require
 from saccade.core.trajectory import only
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, guess_entropy
 from saccade.probes import topic_blocks
+from saccade.probes.motion import Displacements, StableRanks
 from saccade.probes.topic_blocks import LOOKUPS, PAIRS
 from saccade.studies import _documents
 from saccade.studies._documents import PAPER, DocumentSettings, arm_of, corner, end_of
@@ -111,7 +112,8 @@ def _trained(config: Config, lab: Lab) -> dict[str, Arm]:
     hidden = dataclasses.replace(uniform, selected_hidden=True)
     whole = OneLayerTransformerConfig(embedding="trained", start=config.model.start)
     blocks = Recording((topic_blocks.ValueBlocks(),), Logarithmic(30))
-    probes = (topic_blocks.Similarities(), topic_blocks.AttentionOdds())
+    odds = topic_blocks.AttentionOdds()
+    probes = (topic_blocks.Similarities(), odds, _documents.STATISTICS)
     similarities = Recording(probes, Logarithmic(30), (topic_blocks.SimilarityTable(),))
     by_entropy = GradientDescent(config.entropy_rate)
     runs = {
@@ -142,7 +144,8 @@ def _table(config: Config, lab: Lab) -> dict[str, Arm]:
     normalised = dataclasses.replace(model, embedding="normalised")
     runs = {"adam": (model, adam), "sgd": (model, sgd), INPUTS: (normalised, slow)}
     pairs = topic_blocks.PairAttention(config.test_size, POSITIONS)
-    record = Recording((topic_blocks.AttentionOdds(),), Logarithmic(20), (pairs,))
+    probes = (topic_blocks.AttentionOdds(), _documents.STATISTICS)
+    record = Recording(probes, Logarithmic(20), (pairs, StableRanks(), Displacements()))
     batches = Minibatch(config.batch_size)
     train = partial(lab.train, seeds=config.seed_numbers, batches=batches, loss=guess_entropy)
     names = ("shortest", "longest", "train_size", "test_size", "concentration", "replacements")

@@ -27,9 +27,9 @@ from saccade.core.study import Study, divergences
 from saccade.core.sweep import require, require_count, require_positive, with_sweep
 from saccade.core.trajectory import at_place, at_start, first_step, only
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, guess_entropy
-from saccade.probes.motion import Displacements, GradientNorms
+from saccade.probes.motion import Displacements, GradientNorms, StableRanks
 from saccade.probes.topic_blocks import AttentionOdds, ValueBlocks
-from saccade.studies._documents import PAPER, DocumentSettings, arm_of
+from saccade.studies._documents import PAPER, STATISTICS, DocumentSettings, arm_of
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.theory.value_optimum import ValueOptimum
 
@@ -91,14 +91,14 @@ def experiment(config: Config, lab: Lab) -> Arms:
     swept = with_sweep(OneLayerTransformerConfig(), "start_std", STARTS, "start")
     models = dict.fromkeys(ARMS, swept) | {DEFAULT: OneLayerTransformerConfig(start="default")}
     train = partial(lab.train, seeds=config.seed_numbers, batches=Fresh(config.batch_size))
-    probes = (Displacements(), GradientNorms(), AttentionOdds(), ValueBlocks())
+    probes = (Displacements(), GradientNorms(), AttentionOdds(), ValueBlocks(), STATISTICS)
     arms = {}
     for name, model in models.items():
         squared, title = "squared" in name, f"topics_two_stage {name}"
         rate = config.squared_rate if squared else config.entropy_rate
         optimiser = GradientDescent(rate) if "sgd" in name else Adam(config.adam_rate)
         steps = config.squared_steps if name.startswith("sgd_squared") else config.steps
-        record = Recording(probes, AtSteps(_recorded(steps)))
+        record = Recording(probes, AtSteps(_recorded(steps)), (StableRanks(),))
         loss = None if squared else guess_entropy
         training = train(task, model, optimiser, steps, record, loss=loss, name=title)
         arms[name] = arm_of(training, ValueOptimum() if squared else None, task, model)

@@ -38,9 +38,11 @@ from saccade.models.attention_regression import (
 )
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
+from saccade.probes.attention import AttentionStatistics
 from saccade.probes.motion import Displacements
 from saccade.probes.topic_words import TopicWords
-from saccade.probes.translation import READABLE, AttentionPlaces, LexicalKnowledge, TokenAccuracy
+from saccade.probes.translation import READABLE
+from saccade.studies._ktiw import WORDS_AND_ATTENTION
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.copying import Copying
 from saccade.tasks.random_sequences import RandomSequences
@@ -146,7 +148,7 @@ def lu(config: Config, lab: Lab, arms_of: str = "*") -> Arms:
     arms, descent = {}, GradientDescent(config.sentence_rate)
     for name in fnmatch.filter(trainings, arms_of):
         task, model, steps = trainings[name]
-        record = Recording((TopicWords(),), _dense(steps, short))
+        record = Recording((TopicWords(), AttentionStatistics()), _dense(steps, short))
         options: Any = {"seeds": config.seed_numbers, "name": f"values_first {name}"}
         arms[name] = Arm.of(lab.train(task, model, descent, steps, record, **options))
     return arms
@@ -158,7 +160,8 @@ def li(config: Config, lab: Lab) -> Arms:
     documents = TopicDocuments(*sizes, shortest=64, longest=64, train_size=64, test_size=1)
     transformer = with_sweep(OneLayerTransformerConfig(), "start_std", MATRIX_STARTS, "start")
     descent, steps = GradientDescent(config.document_rate), config.document_steps
-    record = Recording((Displacements(),), _dense(steps))
+    probes = (Displacements(), AttentionStatistics("train", examples=16))
+    record = Recording(probes, _dense(steps))
     options: Any = {"batches": Fresh(16), "seeds": config.seed_numbers, "name": "values_first li"}
     return {"li": Arm.of(lab.train(documents, transformer, descent, steps, record, **options))}
 
@@ -169,7 +172,7 @@ def snell(config: Config, lab: Lab) -> Arms:
     copying = with_sweep(copying, "words", (config.length, config.choice))
     recurrent = SequenceToSequenceConfig(config.hidden)
     adam, steps = Adam(config.copying_rate), config.copying_steps
-    record = Recording((TokenAccuracy(), AttentionPlaces(), LexicalKnowledge()), Every(1))
+    record = Recording(WORDS_AND_ATTENTION, Every(1))
     seeds = range(config.first_seed, config.first_seed + config.copying_seeds)
     options: Any = {"batches": Fresh(config.batch_size), "seeds": seeds}
     options["name"] = "values_first snell"
@@ -180,7 +183,7 @@ def song(config: Config, lab: Lab) -> Arms:
     """Softmax from small keys with all parts trained, and from keys of 0 that stay there."""
     task, steps = RandomSequences(), config.fit_steps
     descent = GradientDescent(0.5, curvature=value_curvature)
-    record = Recording((Displacements(),), _dense(steps))
+    record = Recording((Displacements(), AttentionStatistics("train")), _dense(steps))
     arms = {}
     for name, scale, trained in (
         ("song", SMALL_KEYS, PARTS),
