@@ -143,6 +143,7 @@ from saccade.models.heads import AbstractHead as AbstractHead
 from saccade.models.heads import LinearHead as LinearHead
 from saccade.models.heads import TwoLayerHead as TwoLayerHead
 from saccade.models.kernels import AbstractKernel as AbstractKernel
+from saccade.models.kernels import Direct as Direct
 from saccade.models.kernels import Gaussian as Gaussian
 from saccade.models.kernels import Softmax as Softmax
 from saccade.models.linear import Linear as Linear

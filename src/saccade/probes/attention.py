@@ -202,4 +202,6 @@ class AttentionStatistics(AbstractModelProbe):
                 "layer, because the record has one axis of heads"
             )
         found = [layer_statistics(layer, self.rows) for layer in layers]
-        return {name: jnp.stack([one[name] for one in found]) for name in self.variables}
+        # Single precision is enough, and keeps records of double precision small.
+        single = jnp.float32
+        return {name: jnp.stack([one[name] for one in found]).astype(single) for name in found[0]}
