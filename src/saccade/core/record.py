@@ -9,7 +9,6 @@
 
 import dataclasses
 import gzip
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.errors import FileError
+from saccade.core.netcdf import read_groups
 from saccade.core.storage import read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -158,9 +158,7 @@ class Record:
         try:
             if payload.startswith(b"\x1f\x8b"):
                 payload = gzip.decompress(payload)
-            with xr.open_datatree(io.BytesIO(payload), engine="h5netcdf") as tree:
-                tree.load()
-                return _from_tree(tree)
+            return _from_groups(read_groups(payload))
         except FileError as error:
             raise FileError(f"{path}: {error}") from error
         except Exception as error:
@@ -196,8 +194,8 @@ def _rounded(values: np.ndarray, bits: int) -> np.ndarray:
     return np.ldexp(np.round(mantissa * 2**bits) / 2**bits, exponent).astype(values.dtype)
 
 
-def _from_tree(tree: xr.DataTree) -> Record:
-    about = tree.attrs
+def _from_groups(groups: Mapping[str, xr.Dataset]) -> Record:
+    about = groups["/"].attrs
     missing = [key for key in ("schema", *_ROOT) if key not in about]
     if missing:
         raise FileError(f"not a saccade record: attribute {missing[0]!r} is missing")
@@ -206,18 +204,19 @@ def _from_tree(tree: xr.DataTree) -> Record:
         known = f"{FIRST_SCHEMA!r} and {SCHEMA!r}"
         raise FileError(f"record of schema {schema!r}; this version of saccade reads {known}")
     arms = {}
-    for name, node in tree.children["arms"].children.items() if "arms" in tree.children else ():
-        parts = {part: _dataset(node, part, schema) for part in _PARTS}
+    paths = [path.split("/") for path in groups if path.startswith("/arms/")]
+    for name in dict.fromkeys(path[2] for path in paths):
+        parts = {part: _part(groups, name, part, schema) for part in _PARTS}
         arms[name] = Arm(**parts, predicted_by=parts["prediction"].attrs.get("theory", ""))
     fields: dict[str, Any] = {key: str(about.get(key, "")) for key in (*_ROOT, *_OPTIONAL)}
     fields |= {key: json.loads(about.get(key, "{}")) for key in _TABLES}
     fields["seconds"] = float(about["seconds"])
-    return Record(**fields, arms=arms, verdicts=json.loads(tree["claims"].attrs["verdicts"]))
+    return Record(**fields, arms=arms, verdicts=json.loads(groups["/claims"].attrs["verdicts"]))
 
 
-def _dataset(arm: xr.DataTree, part: str, schema: str) -> xr.Dataset:
+def _part(groups: Mapping[str, xr.Dataset], arm: str, part: str, schema: str) -> xr.Dataset:
     """One part of an arm, with the attributes of this schema."""
-    dataset = arm.children[part].to_dataset() if part in arm.children else xr.Dataset()
+    dataset = groups.get(f"/arms/{arm}/{part}", xr.Dataset())
     if schema == FIRST_SCHEMA:
         names = {"description": "long_name", "unit": "units"}
         for variable in dataset.variables.values():
