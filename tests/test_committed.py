@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "results").glob("*.nc.gz"))
 LEDGER = (ROOT / "docs" / "ledger.md").read_text().splitlines()
 WITHOUT_ATTENTION = ("ktiw_proxy", "topics_optima")
-"""Studies in which no attention is learned from queries and keys, or from scores."""
+"""Studies in which no attention is learned from queries and keys, or from scores of words."""
 SKEWED = 2.0
 """Skewness above which a t interval of the mean covers too little: that of exp(z) is 6."""
 

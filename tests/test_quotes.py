@@ -7,10 +7,16 @@ import itertools
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from saccade.core.record import Record
+from saccade.core.trajectory import at_place, at_start, first_step
+from saccade.probes.translation import READABLE
 from saccade.registry import find_study, study_names
+from saccade.studies import kernels_stationary, ktiw_fate
 
 ROOT = Path(__file__).parents[1]
 CLAIM = re.compile(r"\b([A-E]-\d+[a-z]?)\b")
@@ -72,6 +78,42 @@ def test_an_explanation_quotes_the_ledger(study: str):
 def test_a_number_from_nowhere_is_found():
     assert unsupported("**A-2**: the gap is 0.123456.") == ["0.123456"]
     assert unsupported("No claim is named here, 19 of 20 runs.") == ["19 of 20"]
+
+
+def arms_and_config(name: str) -> tuple[Any, Any]:
+    record = Record.open(ROOT / "results" / f"{name}.nc.gz")
+    return record.arms, find_study(record.study).config_of(record)
+
+
+def test_findings_that_no_claim_measures():
+    """Those of docs/papers.md and of the explanations of C-8d, C-9 and A-10."""
+    for name, edited, counts in (
+        ("ktiw_fate", "turned", (19, 4)),
+        ("ktiw_reflection", "reflected", (12, 3)),
+    ):
+        sham, other = ktiw_fate._two_fates("sham", edited, *arms_and_config(name))
+        assert (int((sham > other).sum()), int((sham < other).sum())) == counts
+    ratios = kernels_stationary._matched_ratio(*arms_and_config("kernels_stationary"))
+    assert int((ratios > 1).sum()) == 9
+    arms, _ = arms_and_config("sen_synergy")
+    tied, free = (arms[name].trajectory["score"].mean("word") for name in ("EF", "TC"))
+    assert bool((tied > free).sel(step=slice(None, 7000)).isel(step=-1).all())
+    arms, config = arms_and_config("ktiw_copying")
+    trajectory = arms["by_words"].trajectory.sel(words=config.choice)
+    right, found = trajectory["lexicon_right"], trajectory["attention_accuracy"]
+    doubled = first_step(right > 2 * at_start(right), np.inf)
+    attended = first_step(found.sel(offset=READABLE).sum("offset") > 0.5, np.inf)
+    assert int((doubled == attended).sum()) == 2
+    assert int((doubled > attended).sum()) == 0
+
+
+def test_bad_heads_of_the_two_presets():
+    heads = arms_and_config("ktiw_multihead")[0]["candidates"].trajectory
+    low = (at_place(heads["test_accuracy"], -1) < 0.6).all("seed")
+    assert not (low & heads["bad"]).any()
+    arms, config = arms_and_config("ktiw_multihead-code")
+    bad = arms["candidates"].trajectory["bad"].sum("head").values
+    assert [int(one) for one in bad if one >= config.model.heads] == [9]
 
 
 def test_the_ledgers_headline_counts_its_rows():

@@ -34,7 +34,7 @@ _HIDDEN = {
 def read_groups(payload: bytes) -> dict[str, xr.Dataset]:
     """The groups of a file by their paths: "/" and, for example, "/arms/FC/trajectory"."""
     with h5py.File(io.BytesIO(payload), "r") as file:
-        return {group.name: _dataset(group) for group in _groups(file)}
+        return {str(group.name): _dataset(group) for group in _groups(file)}
 
 
 def _groups(group: h5py.Group) -> Iterator[h5py.Group]:
@@ -46,12 +46,15 @@ def _groups(group: h5py.Group) -> Iterator[h5py.Group]:
 
 def _dataset(group: h5py.Group) -> xr.Dataset:
     found = {name: one for name, one in group.items() if isinstance(one, h5py.Dataset)}
-    dims = {int(one.attrs["_Netcdf4Dimid"]): name for name, one in found.items() if one.is_scale}
+    about: dict[str, Any] = {name: one.attrs for name, one in found.items()}
+    scales = {name for name, one in found.items() if one.is_scale}
+    dims = {int(about[name]["_Netcdf4Dimid"]): name for name in scales}
+    bare = {name for name in scales if about[name]["NAME"].startswith(_NOT_A_VARIABLE)}
     variables, coordinates = {}, set(_listed(group))
     for name, one in found.items():
-        if one.is_scale and one.attrs["NAME"].startswith(_NOT_A_VARIABLE):
+        if name in bare:
             continue
-        along = [int(number) for number in one.attrs.get("_Netcdf4Coordinates", ())]
+        along = [int(number) for number in about[name].get("_Netcdf4Coordinates", ())]
         if len(along) != one.ndim or not dims.keys() >= set(along):
             raise FileError(f"{one.name}: got a variable without the names of its dims")
         variables[name] = ([dims[number] for number in along], _values(one), _attributes(one))
@@ -77,7 +80,7 @@ def _attributes(one: h5py.Group | h5py.Dataset) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """An attribute as it was before it was written: a text, or a number instead of a list of one."""
+    """An attribute as it was before it was written: a text, or one number and no list of one."""
     if isinstance(value, h5py.Empty):
         return ""
     if isinstance(value, bytes):

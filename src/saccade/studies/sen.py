@@ -432,7 +432,8 @@ CLAIMS = (
         "Theorem 1 holds with the averages measured during training",
         "Lu 2021, theorem 1",
         gap_check(f"largest |left - right| / right, {EVERYWHERE}", _largest_residual, NEAR_0),
-        tolerance=FLOW,
+        tolerance=f"{FLOW}. Below a score of 0.05 both sides nearly vanish; the specification has"
+        " that limit for A-2 only",
         paper="proved for the flow",
         prediction="0",
     ),

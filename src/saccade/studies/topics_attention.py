@@ -308,8 +308,8 @@ CLAIMS = (
         "an order, in all seeds",
         paper="0.0108, 0.010, 0.0116 against 0.00689, 0.00707, 0.00665",
         prediction="positive",
-        reason="preset code: in some seeds not at the rate 0.03 for documents of tau topics; at"
-        " the smaller rates in all. Why is not known.",
+        reason="preset code: in some seeds not at the rate 0.03; at the smaller rates in all. Why"
+        " is not known.",
     ),
     in_every_seed(
         "B-11b",
@@ -320,11 +320,11 @@ CLAIMS = (
         " 38 %",
         paper="0.0106 and 0.0103 against 0.00673 and 0.00641",
         prediction="none: rate x steps is 50 and 150",
-        reason="A mismatch of settings, not a failure of the slides. rate x steps is 50 and 150;"
-        " derived for long documents and squared error (B-1c), the blocks of the values alone need"
-        " ln(100) / (2 lambda) = 1,846 for all but a hundredth of their difference, and with"
-        " cross-entropy they start at half that speed. With more training time the order appears"
-        " (B-11c). The authors' inputs do not explain the slides' rows: B-11f fails.",
+        reason="With more training time the order appears (B-11c): rate x steps is 50 and 150;"
+        " derived for one-hot inputs, long documents and squared error (B-1c), the blocks of the"
+        " values alone need ln(100) / (2 lambda) = 1,846 for all but a hundredth of their"
+        " difference. Why the slides have the order is open: the authors' inputs do not explain"
+        " it (B-11f).",
     ),
     in_every_seed(
         "B-11f",

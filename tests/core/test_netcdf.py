@@ -1,0 +1,65 @@
+"""The reader of records gives what xarray's own reader gives."""
+
+import gzip
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from saccade.core.errors import FileError
+from saccade.core.netcdf import read_groups
+from saccade.core.storage import read_sealed
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def assert_read_as_by_xarray(payload: bytes) -> None:
+    ours = read_groups(payload)
+    with xr.open_datatree(io.BytesIO(payload), engine="h5netcdf") as tree:
+        tree.load()
+        assert set(ours) == {node.path for node in tree.subtree}
+        for node in tree.subtree:
+            theirs = node.to_dataset()
+            xr.testing.assert_identical(ours[node.path], theirs)
+            assert list(ours[node.path].variables) == list(theirs.variables)
+            types = [
+                {name: one.dtype for name, one in both.variables.items()}
+                for both in (ours[node.path], theirs)
+            ]
+            assert types[0] == types[1]
+
+
+def test_all_kinds_of_variables():
+    data = xr.Dataset(
+        {
+            "loss": (("seed", "step"), np.asarray([[1.5, np.nan], [0.1, np.inf]]), {"units": "1"}),
+            "single": (("seed", "part"), np.ones((2, 3), np.float32)),
+            "stopped": ("seed", np.asarray([True, False])),
+            "count": ((), np.int64(7)),
+            "nothing": ("empty", np.zeros(0)),
+            "names": (("step", "bare"), np.asarray([["a", "long text"], ["", "é"]])),
+            "large": ("many", np.arange(1000.0)),
+        },
+        {"seed": [3, 4], "step": [0, 10], "part": ["keys", "queries", "values"]},
+        {"seconds": 1.5, "text": "", "digest": "ab"},
+    )
+    data = data.assign_coords(time=("step", [0.0, 0.1]), kind=("seed", ["x", "y"]))
+    tree = xr.DataTree.from_dict({"/": xr.Dataset(attrs={"a": 1}), "/arms/FC": data})
+    encoding = {"/arms/FC": {"large": {"zlib": True, "shuffle": True}}}
+    payload = tree.to_netcdf(None, engine="h5netcdf", encoding=encoding)
+    assert_read_as_by_xarray(bytes(payload))  # pyright: ignore[reportArgumentType] (no path: bytes)
+
+
+@pytest.mark.parametrize("name", ["ktiw_limits", "sen_convolution"])
+def test_a_committed_record(name):
+    assert_read_as_by_xarray(gzip.decompress(read_sealed(RESULTS / f"{name}.nc.gz")))
+
+
+def test_dims_of_an_outer_group_are_refused():
+    outer = xr.Dataset(coords={"seed": [1, 2]})
+    tree = xr.DataTree.from_dict({"/": outer, "/inner": xr.Dataset({"loss": ("seed", [0.1, 0.2])})})
+    payload = tree.to_netcdf(None, engine="h5netcdf")
+    with pytest.raises(FileError, match=r"^/inner/loss: got a variable without the names of its d"):
+        read_groups(bytes(payload))  # pyright: ignore[reportArgumentType] (no path: bytes)
