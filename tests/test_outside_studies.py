@@ -299,7 +299,7 @@ def test_a_dry_run_does_not_hide_a_mistake(line, code, wanted, own, capsys):
 
 
 @pytest.mark.usefixtures("forgotten")
-@pytest.mark.parametrize("command", ["run", "reproduce"])
+@pytest.mark.parametrize("command", ["run", pytest.param("reproduce", marks=pytest.mark.slow)])
 def test_an_interrupt_is_one_line_and_exit_code_130(command, own, tmp_path):
     """Also where the parent ignores SIGINT, as under nohup: the child sets its own handler."""
     files = [tmp_path / f"{name}_study.py" for name in ("one", "two")]

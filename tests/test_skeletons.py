@@ -65,6 +65,7 @@ def test_the_first_run_writes_record_and_figures(folder):
     assert {".png", ".pdf"} <= drawn
 
 
+@pytest.mark.slow
 def test_a_second_run_comes_from_the_cache_with_the_same_verdicts(folder):
     second = saccade(folder, "run", "my_study.py", "--preset", "quick", "--json")
     claims = json.loads(second.stdout)["claims"]
@@ -78,6 +79,7 @@ def test_the_study_is_listed(folder):
     assert [claim["id"] for claim in listed["claims"]] == ["M-1", "M-2"]
 
 
+@pytest.mark.slow
 def test_report_and_ledger_of_the_record(folder):
     report = saccade(folder, "report", "runs", "-o", "page.html", "--study", "my_study.py")
     page = (folder / "page.html").read_text()

@@ -148,6 +148,7 @@ def ridged_entropy(model: WordTable, batch: Batch):
     return model.loss(batch) + STRENGTH * jnp.sum(model.table**2) / 2
 
 
+@pytest.mark.slow
 def test_a_penalty_is_the_same_as_a_term_of_the_loss(lab: Lab):
     changes = {"optimiser": GradientDescent(RATE), "batches": Minibatch(8)}
     ridged = train(lab, model=RidgedConfig(strength=STRENGTH), loss=None, **changes).trajectory
@@ -158,6 +159,7 @@ def test_a_penalty_is_the_same_as_a_term_of_the_loss(lab: Lab):
         )  # two programs in float32
 
 
+@pytest.mark.slow
 def test_the_flow_feels_a_penalty(precise_lab: Lab):
     """Alone it makes the table decay as exp(-strength x time)."""
     changes = {"model": RidgedConfig(strength=STRENGTH), "loss": nothing, "seeds": (0,)}

@@ -67,7 +67,10 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param(way, marks=pytest.mark.slow) if "fresh" not in way else way for way in WAYS],
+)
 def test_two_halves_are_one_whole(lab: Lab, way: str):
     changes = WAYS[way]
     whole = train(lab, FIRST + SECOND, **changes)
@@ -291,6 +294,7 @@ def test_one_start_with_other_data(lab: Lab):
     assert seed_of(record, "data").values.tolist() == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_one_data_set_with_other_starts_and_orders(lab: Lab):
     settings: dict[str, Any] = {"batches": Minibatch(4), "model": WordTableConfig(0.0)}
     plain = train(lab, 3, **settings).trajectory["table"]

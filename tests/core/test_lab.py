@@ -113,7 +113,12 @@ def test_seeds_start_and_end_in_different_places(plain: Training):
     ("path", "values", "changed"),
     [
         ("optimiser.rate", (0.25, 0.5), lambda value: {"optimiser": GradientDescent(value)}),
-        ("task.leak", (0.2, 0.6), lambda value: {"task": dataclasses.replace(TASK, leak=value)}),
+        pytest.param(
+            "task.leak",
+            (0.2, 0.6),
+            lambda value: {"task": dataclasses.replace(TASK, leak=value)},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_swept_member_equals_a_separate_run(
@@ -219,6 +224,7 @@ def test_unknown_sweep_is_refused_with_what_is_allowed(lab: Lab, path: str):
 # -- keys ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_another_test_size_changes_no_training_number(lab: Lab):
     few = train(lab, task=TASK, probes=(Table(), TestWords())).trajectory
     many = train(
@@ -355,6 +361,7 @@ def test_gradient_flow_has_no_minibatches(lab: Lab, batches: AbstractBatches):
 # -- gradient flow ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_gap_between_descent_and_flow_halves_with_the_rate(precise_lab: Lab):
     """Euler's method is of first order: the gap at equal time is proportional to the rate."""
     rates, steps = (0.4, 0.2, 0.1, 0.05), (10, 20, 40, 80)

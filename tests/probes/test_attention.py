@@ -332,13 +332,17 @@ def test_one_query_has_no_position():
 
 def test_cross_attention_counts_the_words_of_the_target():
     config, task = SequenceToSequenceConfig.example()
-    model, batch = config.build(task, jax.random.key(0)), task.sample(jax.random.key(1), 4)
-    target_mask = batch.target_mask & (jnp.arange(batch.target.shape[1]) < 2)
-    batch = dataclasses.replace(batch, target_mask=target_mask)
-    (layer,) = model.attention_layers(batch)
-    found = jax.jit(lambda: layer_statistics(layer, 128))()
-    weights = model.weights(*model.states(batch, None), batch.source_mask)[:, :, :2]
-    own = np.mean(np.diagonal(weights, axis1=2, axis2=3), axis=(0, 2))
+
+    def run(key: Any) -> Any:
+        model, batch = config.build(task, key), task.sample(key, 4)
+        target_mask = batch.target_mask & (jnp.arange(batch.target.shape[1]) < 2)
+        batch = dataclasses.replace(batch, target_mask=target_mask)
+        (layer,) = model.attention_layers(batch)
+        weights = model.weights(*model.states(batch, None), batch.source_mask)
+        return layer_statistics(layer, 128), weights
+
+    found, weights = jax.jit(run)(jax.random.key(0))
+    own = np.mean(np.diagonal(weights[:, :, :2], axis1=2, axis2=3), axis=(0, 2))
     np.testing.assert_allclose(found["own_mass"], own, rtol=1e-5)
 
 
@@ -347,9 +351,12 @@ def test_cross_attention_counts_the_words_of_the_target():
 def test_uniform_attention_has_as_many_effective_keys_as_words(kind, kernel):
     config, task = kind.example()
     config = dataclasses.replace(config, attention="uniform", kernel=kernel)
-    model, batch = config.build(task, jax.random.key(0)), task.sample(jax.random.key(1), 4)
-    (layer,) = model.attention_layers(batch)
-    found = jax.jit(lambda: layer_statistics(layer, 128))()
+
+    def run(key: Any) -> Any:
+        (layer,) = config.build(task, key).attention_layers(task.sample(key, 4))
+        return layer, layer_statistics(layer, 128)
+
+    layer, found = jax.jit(run)(jax.random.key(0))
     words = layer.keys.shape[2] if layer.words is None else float(layer.words.sum(1).mean())
     np.testing.assert_allclose(found["effective_keys"], words, rtol=1e-5)
     np.testing.assert_allclose(found["attention_total"], 1.0, rtol=1e-5)

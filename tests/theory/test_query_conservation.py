@@ -84,6 +84,7 @@ def test_the_scores_give_the_norm_of_the_query(stepped):
     np.testing.assert_allclose(predicted**2, measured**2, atol=0.7)
 
 
+@pytest.mark.slow
 def test_the_flow_keeps_the_balance(tmp_path):
     lab = Lab(tmp_path, precision="float64", progress=None)
     record = Recording((QueryNorm(), KeySquares()), Every(10))

@@ -149,6 +149,7 @@ def test_predictions_start_at_the_start_and_lie_on_the_trajectorys_axes():
     assert not np.array_equal(first, second)
 
 
+@pytest.mark.slow
 def test_a_lab_keeps_the_solution_and_finds_it_by_its_equations(tmp_path, monkeypatch):
     notes: list[Progress] = []
     lab = Lab(tmp_path, progress=notes.append)

@@ -34,7 +34,7 @@ def test_the_curve_is_that_of_descent_on_a_quadratic():
     np.testing.assert_allclose(predicted[0], [losses[step] for step in steps], rtol=1e-12)
 
 
-@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("outputs", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_training_follows_the_curve(precise_lab: Lab, outputs):
     """Values only: D = 1 is too small for a fit (HD = 2 < Nn = 4), D = 3 is enough. A step above
     the limit of theorem 1 changes nothing.
