@@ -24,7 +24,7 @@ reproduce: $(VENV)/.installed  ## run every study on its quick preset, print the
 	$(BIN)/saccade reproduce
 
 test: lint types  ## lint, types and tests
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 lint: $(VENV)/.extras  ## style and layering
 	$(BIN)/ruff check .

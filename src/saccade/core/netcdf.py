@@ -1,12 +1,13 @@
-"""Reads the netCDF files of records, ten times as fast as xarray does through h5netcdf.
+"""Reads and writes the netCDF files of records, several times as fast as xarray does by h5netcdf.
 
-A record has hundreds of small variables, for each of which a general reader looks up dimensions
-many times over. This one reads what `Record.save` writes: numbers, booleans and texts, with
-dimension scales in the same group, without dates, packed numbers or dimensions of outer groups.
+A record has hundreds of small variables, for each of which a general reader or writer looks up
+dimensions many times over. This one knows what records hold: numbers, booleans and texts, with
+dimensions in the same group, without dates, packed numbers or dimensions of outer groups.
 """
 
 import io
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import h5py
@@ -29,6 +30,10 @@ _HIDDEN = {
     "dtype",
 }
 """Attributes by which HDF5, netCDF and xarray store dimensions, coordinates and types."""
+
+
+UNPACKED = 2000
+"""Bytes up to which a variable is not compressed."""
 
 
 def read_groups(payload: bytes) -> dict[str, xr.Dataset]:
@@ -86,3 +91,60 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode()
     return value[0] if isinstance(value, np.ndarray) and value.shape == (1,) else value
+
+
+def write_groups(groups: Mapping[str, xr.Dataset]) -> bytes:
+    """A netCDF-4 file with these groups, which xarray and other netCDF readers open as well."""
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w", track_order=True) as file:
+        number = itertools.count()
+        for path, dataset in groups.items():
+            group = file if path == "/" else file.create_group(path, track_order=True)
+            _write(group, dataset, number)
+    return buffer.getvalue()
+
+
+def _write(group: h5py.Group, dataset: xr.Dataset, number: Iterator[int]) -> None:
+    group.attrs.update(dataset.attrs)
+    numbers = {str(dim): next(number) for dim in dataset.sizes}
+    scales = {}
+    for dim, size in dataset.sizes.items():
+        if dim not in dataset.variables:
+            scales[dim] = group.create_dataset(str(dim), (size,), ">f4")
+            scales[dim].make_scale(f"{_NOT_A_VARIABLE.decode()}. {size:10d}")
+    # Coordinates first: variables are attached to them.
+    for name in sorted(dataset.variables, key=lambda name: name not in dataset.sizes):
+        variable = dataset.variables[name]
+        made = _created(group, str(name), variable.values)
+        made.attrs.update(variable.attrs)
+        along = np.asarray([numbers[str(dim)] for dim in variable.dims], np.int32)
+        if along.size:
+            made.attrs["_Netcdf4Coordinates"] = along
+        if name in dataset.sizes:
+            scales[name] = made
+            made.make_scale(str(name))
+            continue
+        for place, dim in enumerate(variable.dims):
+            made.dims[place].attach_scale(scales[dim])
+        others = [
+            str(one)
+            for one in dataset.coords
+            if one not in dataset.sizes and set(dataset[one].dims) <= set(variable.dims)
+        ]
+        if others and name not in dataset.coords:
+            made.attrs["coordinates"] = " ".join(others)
+    for dim, scale in scales.items():
+        scale.attrs["_Netcdf4Dimid"] = np.int32(numbers[str(dim)])
+
+
+def _created(group: h5py.Group, name: str, values: np.ndarray) -> h5py.Dataset:
+    if values.dtype.kind in "UO":
+        return group.create_dataset(name, data=values.astype(object), dtype=h5py.string_dtype())
+    if values.dtype.kind == "b":
+        made = group.create_dataset(name, data=values.astype(np.int8))
+        made.attrs["dtype"] = "bool"
+        return made
+    # A small variable needs more room for the index of its chunks than compression saves.
+    packed = values.ndim > 0 and values.nbytes > UNPACKED
+    how: dict[str, Any] = {"compression": 6, "shuffle": True} if packed else {}
+    return group.create_dataset(name, data=values, **how)

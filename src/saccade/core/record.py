@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.errors import FileError
-from saccade.core.netcdf import read_groups
+from saccade.core.netcdf import read_groups, write_groups
 from saccade.core.storage import read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -120,35 +120,28 @@ class Record:
         """Names and values of what the user swept (kept in the config)."""
         return {name: np.asarray(values) for name, values in self.config.get("sweeps", {}).items()}
 
-    def tree(self) -> xr.DataTree:
+    def groups(self) -> dict[str, xr.Dataset]:
+        """The groups of its file, by their paths."""
         about = {key: getattr(self, key) for key in (*_ROOT, *_OPTIONAL)}
         about |= {key: json.dumps(dict(getattr(self, key))) for key in _TABLES}
-        nodes = {"/": xr.Dataset(attrs={"schema": SCHEMA} | about)}
+        found = {"/": xr.Dataset(attrs={"schema": SCHEMA} | about)}
         for name, arm in self.arms.items():
             theory = {"theory": arm.predicted_by} if arm.predicted_by else {}
             parts = (arm.trajectory, arm.snapshot, arm.prediction.assign_attrs(theory))
             for part, dataset in zip(_PARTS, parts, strict=True):
                 if dataset.data_vars:
-                    nodes[f"/arms/{name}/{part}"] = dataset
-        nodes["/claims"] = xr.Dataset(attrs={"verdicts": json.dumps(dict(self.verdicts))})
-        return xr.DataTree.from_dict(nodes)
+                    found[f"/arms/{name}/{part}"] = dataset
+        return found | {"/claims": xr.Dataset(attrs={"verdicts": json.dumps(dict(self.verdicts))})}
+
+    def tree(self) -> xr.DataTree:
+        """As xarray opens its file."""
+        return xr.DataTree.from_dict(self.groups())
 
     def save(self, path: Path) -> None:
         """Write atomically, sealed and compressed; a name that ends in .gz compresses the file
         itself once more, because most of a small record is HDF5's own bookkeeping.
         """
-        tree = self.tree()
-        encoding = {
-            node.path: {
-                name: {"zlib": True, "complevel": 6, "shuffle": True}
-                for name, one in node.dataset.variables.items()
-                if one.dtype.kind in "fiu"
-                and one.nbytes > 2000  # below, the chunk index costs more
-            }
-            for node in tree.subtree
-        }
-        buffer: Any = tree.to_netcdf(None, engine="h5netcdf", encoding=encoding)
-        payload, packed = bytes(buffer), Path(path).suffix == ".gz"
+        payload, packed = write_groups(self.groups()), Path(path).suffix == ".gz"
         write_sealed(Path(path), gzip.compress(payload, mtime=0) if packed else payload)
 
     @staticmethod
