@@ -17,6 +17,7 @@ from jaxtyping import install_import_hook
 import core.shape_checks
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+DATA = os.environ.get("SACCADE_DATA", "")
 SOURCES = Path(__file__).parents[1] / "src"
 ABOUT_ARRAYS = [
     ".".join(path.relative_to(SOURCES).with_suffix("").parts)
@@ -58,6 +59,15 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real corpora, for tests that are marked `data`."""
+    folder = DATA and Path(DATA)
+    if not folder or not folder.is_dir():
+        pytest.skip("SACCADE_DATA names no folder with corpora")
+    return folder
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,6 +1,7 @@
 """The command line: which command is meant, with which options; one line for every mistake.
 
-`saccade.commands` has the commands, imported on use so that help is quick.
+`saccade.commands` and `saccade.data_commands` have the commands, imported on use so that help is
+quick.
 """
 
 import re
@@ -25,6 +26,7 @@ commands:
   report      the page, from records alone
   ledger      the table of verdicts, from records alone
   compact     a smaller copy of a record, with the same verdicts
+  data        corpora by name: list, fetch, check
 
 A study is given by its name, or as the path of a .py file.
 'saccade COMMAND --help' shows the options of a command, 'saccade --version' the version.
@@ -94,6 +96,10 @@ def _prepared_run(arguments: list[str]) -> Callable[[], int]:
 
 
 def _call(command: str, *arguments: Any) -> int:
+    if command == "data":  # needs no JAX, so it answers at once
+        from saccade.data_commands import data_command
+
+        return data_command(*arguments)
     from saccade import commands
 
     return getattr(commands, f"{command}_command")(*arguments)

@@ -106,8 +106,20 @@ class CompactOptions(_RecordOptions):
     """The copy to write; compressed as a whole if its name ends in .gz."""
 
 
+@dataclasses.dataclass(frozen=True)
+class DataOptions:
+    """Corpora by name: list them, fetch some into the user's cache, or check what is here."""
+
+    data: Path | None = None
+    """Folder with a folder per corpus; by default that of the variable SACCADE_DATA. Fetched
+    corpora go there if it is given."""
+    json: bool = False
+    """Print JSON."""
+
+
 COMMANDS = {
     "list": (ListOptions(), "[STUDY...]"),
+    "data": (DataOptions(), "list | fetch NAME... | check [NAME...]"),
     "reproduce": (ReproduceOptions(), ""),
     "report": (ReportOptions(), "RECORD_OR_FOLDER..."),
     "ledger": (LedgerOptions(), "RECORD_OR_FOLDER..."),
