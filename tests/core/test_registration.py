@@ -408,6 +408,17 @@ def test_the_commit_may_be_passed_along(given: str, monkeypatch: pytest.MonkeyPa
     assert commit_of(max) == given
 
 
+def test_a_commit_that_is_passed_along_hides_no_changes(repository, monkeypatch):
+    folder = folder_of(repository)
+    head = git(folder, "rev-parse", "HEAD")
+    monkeypatch.setenv(VARIABLE, head)
+    assert commit_of(repository.experiment) == head
+    (folder / "helper.py").write_text("VALUE = 9\n")
+    assert commit_of(repository.experiment) == f"{head}+changes"
+    monkeypatch.setenv(VARIABLE, "ab" * 20)
+    assert commit_of(repository.experiment) == "ab" * 20, "a copy of another commit"
+
+
 @pytest.mark.parametrize(
     "given", ["main", "012345", "0123456 ", "0123456+", "0123456\n", "ABCDEF0"]
 )

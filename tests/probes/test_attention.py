@@ -233,6 +233,20 @@ def test_cross_attention_is_refused():
         layer_statistics(layer, 128)
 
 
+def test_layers_of_another_kind_are_refused():
+    layer = layer_of(Softmax(), False, False)
+    with pytest.raises(
+        ConfigError, match=r"^attention_layers: got the kernel 'softmax', allowed: S"
+    ):
+        layer_statistics(dataclasses.replace(layer, kernel="softmax"), 128)
+    flat = object.__new__(AttentionLayer)
+    for field in dataclasses.fields(layer):
+        object.__setattr__(flat, field.name, getattr(layer, field.name))
+    object.__setattr__(flat, "queries", layer.queries[:, 0])
+    with pytest.raises(ConfigError, match=r"^attention_layers: got queries and keys of the shapes"):
+        layer_statistics(flat, 128)
+
+
 # -- the probe -------------------------------------------------------------------------------------
 
 
@@ -292,7 +306,7 @@ def test_models_give_the_layers_that_they_attend_with(kind, kernel):
         return model(batch).attention, model.attention_layers(batch), batch
 
     attention, (layer,), batch = jax.jit(run)(jax.random.key(0))
-    scores = layer.kernel.scores(layer.queries, layer.keys)
+    scores = layer.kernel.scores(layer.queries, layer.keys, layer.scale)
     if layer.mask is not None:
         scores = jnp.where(layer.mask[:, None, None], scores, -jnp.inf)
         words = batch.source_mask if isinstance(batch, SentencePairs) else batch.mask

@@ -11,6 +11,7 @@ from saccade.core.claim import Check, Claim
 from saccade.core.errors import FileError
 from saccade.core.registration import fingerprint
 from saccade.core.statistics import Deterministic
+from saccade.report import judged
 from saccade.report.judged import JudgedClaim, StoredStudy, counts, judged_claims
 from saccade.report.ledger import ledger_markdown, ledger_rows
 
@@ -91,7 +92,8 @@ def test_a_number_that_no_seed_enters_has_no_seeds(study, record):
     assert "theory: 0 (<= 0.02, no seed enters) | none |" in second
 
 
-def test_verdicts_are_counted_by_kind(study, record):
+def test_verdicts_are_counted_by_kind(study, record, monkeypatch):
+    monkeypatch.setattr(judged, "_is_built_in", lambda study: True)
     rows = judged_claims([(study, record)])
 
     def of(place: int, claim: str, registered: bool) -> JudgedClaim:
@@ -116,8 +118,15 @@ def test_verdicts_are_counted_by_kind(study, record):
     assert [one.text for one in counts(kinds)] == [
         "Claims specified from the papers: 2 (0 hold, 1 fail, 1 undetermined)",
         "Claims of our own, registered before their record: 2 (2 hold, 0 fail, 0 undetermined)",
-        "Exploratory claims of our own: 2 (1 hold, 0 fail, 1 undetermined)",
+        "Exploratory claims: 2 (1 hold, 0 fail, 1 undetermined)",
     ]
+    made = dataclasses.replace(record, commit="ab" * 20)
+    changed = [dataclasses.replace(one, record=made) for one in kinds]
+    assert [one.text.split(" (")[0] for one in counts(changed)] == [
+        "Claims specified from the papers: 1",
+        "Claims of our own, registered before their record: 2",
+        "Exploratory claims: 3",
+    ], "A-1 is not the claim of its commit any more"
     other = dataclasses.replace(record, preset="paper")
     both = [kinds[0], dataclasses.replace(kinds[0], record=other)]
     assert [one.kind for one in counts(both)] == [
@@ -127,6 +136,11 @@ def test_verdicts_are_counted_by_kind(study, record):
     markdown = ledger_markdown([(study, record)])
     assert "\n* Claims specified from the papers: 6 (1 hold, 3 fail, 2 undetermined)\n" in markdown
     assert "Exploratory" not in markdown, "there are none"
+
+
+def test_an_outside_study_has_no_specified_claims(study, record):
+    rows = judged_claims([(study, record)])
+    assert [one.kind for one in counts(rows)] == ["Exploratory claims"]
 
 
 def test_registered_claims_are_marked(study, record):

@@ -64,7 +64,7 @@ def test_the_ledger_comes_first_and_has_every_claim(page):
 
 def test_verdicts_are_counted_by_kind_and_changes_are_listed(study, record):
     head = own(render_page([(study, record)])).split('id="ledger"')[0]
-    assert re.findall(r'<p class="kind">(.*?)</p>', head) == ["Claims specified from the papers: 6"]
+    assert re.findall(r'<p class="kind">(.*?)</p>', head) == ["Exploratory claims: 6"]
     assert re.findall(r"<b>(\d+)</b>", head) == ["1", "3", "2"]
     assert "Other verdicts than the known ones: A-1 (holds, now fails)" in head
     other = own(render_page([(study, dataclasses.replace(record, preset="paper"))]))

@@ -232,6 +232,8 @@ class AttentionLayer(eqx.Module):
     asked: Bool[Array, "example query"] | None = None
     """True where a query counts; None: where `words` has a word, if queries and keys are the same
     words."""
+    scale: float | None = eqx.field(default=None, static=True)
+    """Factor of the scores; None: the kernel's own, 1 / sqrt d. Without any scaling it is 1."""
     placed: bool = eqx.field(default=True, static=True)
     """Whether query i has position i, and with it a key of its own and distances; the one query
     that sums up a sentence has not."""

@@ -48,7 +48,12 @@ def commit_of(function: Callable[..., Any]) -> str:
         if not re.fullmatch(rf"[0-9a-f]{{7,64}}({re.escape(CHANGES)})?", given):
             allowed = f"a commit's hexadecimal digits, followed by {CHANGES} if files were changed"
             raise ConfigError(f"{VARIABLE}: got {given!r}, allowed: {allowed}")
-        return given
+        # Where the repository is at hand, it is asked whether that commit is what runs.
+        return next((one for one in (_commit(function),) if one == given + CHANGES), given)
+    return _commit(function)
+
+
+def _commit(function: Callable[..., Any]) -> str:
     file = file_of(function)
     # A package in a virtual environment may lie in a repository that does not track it.
     if file is None or not _git(file.parent, "ls-files", "--", file.name):

@@ -18,16 +18,21 @@ from saccade.core.errors import ConfigError
 
 PADDING, UNKNOWN, FIRST = 0, 1, 2
 """Ids of padding, of a word that is not in the vocabulary, and of the most frequent word."""
-Tokeniser = Literal["words", "spaces"]
+Tokeniser = Literal["words", "spaces", "bare"]
 """`words`: runs of letters and digits, and single other characters, in lower case. `spaces`: what
-stands between white space, as it is, for texts that are tokenised already.
+stands between white space, as it is, for texts that are tokenised already. `bare`: the same after
+all that is no letter, digit, underscore or white space is dropped (Lu 2021).
 """
-_WORDS = re.compile(r"\w+|[^\w\s]")
+_WORDS, _OTHERS = re.compile(r"\w+|[^\w\s]"), re.compile(r"[^\w\s]")
 
 
 def tokens_of(text: str, tokeniser: Tokeniser = "words") -> list[str]:
-    """The words of a text. A text that is not blank has at least one."""
-    return _WORDS.findall(text.lower()) if tokeniser == "words" else text.split()
+    """The words of a text. A text that is not blank has at least one; if all of it would be
+    dropped, as it is.
+    """
+    if tokeniser == "words":
+        return _WORDS.findall(text.lower())
+    return (_OTHERS.sub("", text).split() if tokeniser == "bare" else []) or text.split()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -128,17 +128,14 @@ class SequenceToSequence(AbstractModel):
         return self.kernel.weights(jnp.where(mask[:, None, None], scores, -jnp.inf))
 
     def attention_layers(self, batch: SentencePairs) -> tuple[AttentionLayer]:
-        """Target words attend to source words. (Kernels scale by 1 / sqrt d, which this model does
-        not: both sides are multiplied by d^(1/4).)
-        """
+        """Target words attend to source words; scores are not scaled."""
         encoded, decoded = self.states(batch, None)
         queries, keys, kernel = self.heads.queries(decoded), encoded[:, None], self.kernel
         if self.attention == "uniform":
             queries, kernel = jnp.zeros_like(queries), SOFTMAX
         keys = jnp.broadcast_to(keys, (len(keys), self.heads.count, *keys.shape[2:]))
-        queries, keys = (one * keys.shape[-1] ** 0.25 for one in (queries, keys))
-        masks = (batch.source_mask, batch.source_mask)
-        return (AttentionLayer(queries, keys, kernel, *masks, asked=batch.target_mask),)
+        masks, asked = (batch.source_mask, batch.source_mask), batch.target_mask
+        return (AttentionLayer(queries, keys, kernel, *masks, asked=asked, scale=1.0),)
 
     def __call__(self, batch: SentencePairs, gates: Gates = None) -> Output:
         """Logits of every target word, and the mean attention over heads."""

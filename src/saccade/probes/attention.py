@@ -28,6 +28,7 @@ from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
 from saccade.models.encoder import EncoderConfig
+from saccade.models.kernels import AbstractKernel
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
@@ -88,6 +89,12 @@ def layer_statistics(
     the largest score is the largest of them. Of more than `rows` queries, evenly spaced ones. NaN
     if no query counts.
     """
+    if not isinstance(layer.kernel, AbstractKernel):
+        allowed = "Softmax() or Gaussian(), or another AbstractKernel"
+        raise ConfigError(f"attention_layers: got the kernel {layer.kernel!r}, allowed: {allowed}")
+    if (layer.queries.ndim, layer.keys.ndim) != (4, 4):
+        got = f"queries and keys of the shapes {layer.queries.shape} and {layer.keys.shape}"
+        raise ConfigError(f"attention_layers: got {got}, allowed: [example, head, position, part]")
     examples, heads, queries = layer.queries.shape[:3]
     keys = layer.keys.shape[2]
     if queries != keys and layer.asked is None:
@@ -106,7 +113,7 @@ def layer_statistics(
         visible = jnp.broadcast_to(mask, (len(places), keys))
         if layer.causal:
             visible = visible & (jnp.arange(keys) <= places[:, None])
-        scores = layer.kernel.scores(queries, theirs)
+        scores = layer.kernel.scores(queries, theirs, layer.scale)
         found = row_statistics(scores, visible, words, places, layer.kernel.normalised)
         counted = asked[places] & jnp.any(visible, axis=-1)
         largest = jnp.max(jnp.where(counted, found["largest_score"], -jnp.inf), axis=-1)

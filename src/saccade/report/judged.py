@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, get_args
 
 from saccade.core.bound import Verdict
@@ -14,6 +15,7 @@ from saccade.core.claim import Check, Claim, Judgement
 from saccade.core.errors import FileError
 from saccade.core.figure import Figure
 from saccade.core.record import Record
+from saccade.core.registration import CHANGES, file_of
 from saccade.core.statistics import Finding
 from saccade.core.study import Divergence, Study
 from saccade.report.formatting import measured, natural, number, tick
@@ -162,8 +164,14 @@ class Counts:
 KINDS = (
     "Claims specified from the papers",
     "Claims of our own, registered before their record",
-    "Exploratory claims of our own",
+    "Exploratory claims",
 )
+
+
+def _is_built_in(study: AnyStudy) -> bool:
+    """Whether a study is one of saccade's own, or stands for one that is not installed."""
+    file = file_of(study.experiment) if isinstance(study, Study) else None
+    return file is None or file.parent == Path(__file__).parents[1] / "studies"
 
 
 def counts(rows: Sequence[JudgedClaim]) -> list[Counts]:
@@ -175,7 +183,11 @@ def counts(rows: Sequence[JudgedClaim]) -> list[Counts]:
     for preset, kind in itertools.product(presets, KINDS):
         found[preset, kind] = []
     for row in rows:
-        kind = 0 if is_specified(row.claim.id) else 1 if row.judgement.registered else 2
+        specified = is_specified(row.claim.id) and _is_built_in(row.study)
+        # A claim that is not the one of a clean commit has changed since its record was made.
+        clean = bool(row.record.commit) and not row.record.commit.endswith(CHANGES)
+        registered = row.judgement.registered
+        kind = 0 if specified and (registered or not clean) else 1 if registered else 2
         found[row.record.preset, KINDS[kind]].append(row.judgement.verdict)
     words = get_args(Verdict)
     return [

@@ -1,0 +1,90 @@
+"""The labelled texts of a corpus that is known by name (`saccade data list`).
+
+Example: `NamedText("sst2", tokeniser="bare")`, with the ids 2 "the", 3 "and", 4 "a":
+
+    [4, 2671, 61, 3, 512, ...] -> label 1, "a stirring , funny and finally transporting ..."
+
+`NamedText("ag_news_sample", keep=("1", "3"))` has the texts about the world and about business.
+"""
+
+import dataclasses
+import os
+from typing import Self
+
+from saccade.core.errors import ConfigError
+from saccade.core.sweep import require_count
+from saccade.data.catalogue import known_corpus
+from saccade.data.formats import Row
+from saccade.data.store import load_corpus
+from saccade.data.texts import AbstractText
+from saccade.data.vocabulary import Tokeniser
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedText(AbstractText):
+    """Texts with labels of a known corpus. Words and labels get their ids from the training texts.
+
+    The files are looked for below `data` or the folder in `SACCADE_DATA`, then in the user's cache.
+    """
+
+    name: str
+    """Name of the corpus."""
+    data: str | None = None
+    """Folder with a folder per corpus; by default that of the variable SACCADE_DATA."""
+    keep: tuple[str, ...] = ()
+    """Labels whose texts are kept; all if none is given."""
+    first: int | None = None
+    """How many texts of every split are kept, from the first on; None: all."""
+    validation_share: float = 0.0
+    """Share of the training texts that is drawn for validation, if the corpus has none."""
+    test_share: float = 0.0
+    """Share of the training texts that is drawn for testing, if the corpus has none."""
+    split_seed: int = 0
+    """Seed of these draws."""
+    tokeniser: Tokeniser = "words"
+    """How a text becomes words: "words" finds words and punctuation marks, in lower case; "spaces"
+    splits at white space and changes nothing; "bare" drops punctuation marks, then splits."""
+    least_count: int = 1
+    """Times that a word occurs in the training texts, at least, to get an id of its own."""
+    largest_vocabulary: int | None = None
+    """Largest number of ids, with padding and unknown; rarer words are unknown."""
+    longest: int | None = None
+    """Words in the longest text; None: whatever there is. A longer text is refused, or cut."""
+    cut: bool = False
+    """Whether only the first words of a longer text are kept, as many as `longest` says."""
+
+    def __post_init__(self):
+        if isinstance(self.data, os.PathLike):
+            object.__setattr__(self, "data", os.fspath(self.data))
+        self.check_settings()
+        corpus = known_corpus(self.name)
+        if corpus.kind != "classification":
+            allowed = "a corpus of labelled texts; 'saccade data list' shows them"
+            raise ConfigError(f"name: got {self.name!r}, for {corpus.kind}, allowed: {allowed}")
+        for split in ("validation", "test"):
+            share = getattr(self, f"{split}_share")
+            if share and split in corpus.sizes:
+                raise ConfigError(
+                    f"{split}_share: got {share}, allowed: 0, since {self.name} has texts for it"
+                )
+        if self.first is not None:
+            require_count(self, "first")
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls("sst2", first=200)
+
+    def read(self) -> dict[str, list[Row]]:
+        kept = {}
+        for split, examples in load_corpus(self.name, self.data).items():
+            rows = [Row(label, text, at) for at, (label, text) in enumerate(examples, 1)]
+            rows = [
+                row for row in rows if row.text.strip() and row.label in (self.keep or (row.label,))
+            ]
+            kept[split] = rows[: self.first]
+        if not kept["train"]:
+            raise ConfigError(f"keep: got {self.keep}, allowed: labels of {self.name}")
+        return kept
+
+    def source(self, split: str) -> str:
+        return f"{self.name}, {split}"
