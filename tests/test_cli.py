@@ -280,6 +280,26 @@ def test_a_bad_file_is_one_line_and_exit_code_one(command, kind, tiny_run, tmp_p
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("command", ["report", "ledger"])
+def test_of_several_records_a_bad_one_is_left_out(command, tiny_run, tmp_path, capsys):
+    whole = Path(tiny_run["record"]).read_bytes()
+    (tmp_path / "a.nc").write_bytes(whole[:-200])
+    (tmp_path / "b.nc").write_bytes(whole)
+    new = tmp_path / "new"
+    assert called(command, str(tmp_path), "--output", str(new)) == 1
+    assert re.match(r"saccade: [^\n]*a\.nc[^\n]*; it is left out\n", capsys.readouterr().err)
+    assert "A-14" in new.read_text(encoding="utf-8")
+    known = tmp_path / "known.json"
+    if command == "ledger":
+        assert called(command, str(tmp_path), "--known", str(known)) == 1
+        assert not known.exists()
+    (tmp_path / "b.nc").unlink()
+    (tmp_path / "c.nc").write_bytes(b"no record")
+    new.unlink()
+    assert called(command, str(tmp_path), "--output", str(new)) == 1
+    assert not new.exists()
+
+
 def test_a_folder_that_cannot_be_written_is_one_line(tiny_run, tmp_path, capsys):
     (tmp_path / "file").write_text("in the way")
     assert (

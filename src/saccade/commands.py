@@ -185,17 +185,21 @@ def _run_quick_here(reference: str, files: Sequence[Path], quick: RunOptions) ->
 
 
 def report_command(options: ReportOptions, paths: list[str]) -> int:
-    entries = _opened(_files(paths), options.study)
+    files = _files(paths)
+    entries = _opened(files, options.study)
     from saccade.report.page import write_page  # after the records, whose mistakes are quick then
 
     write_page(entries, options.output)
     print(f"the page: {options.output} ({counted(len(entries), 'record')})")
-    return 0
+    return int(len(entries) < len(files))
 
 
 def ledger_command(options: LedgerOptions, paths: list[str]) -> int:
-    entries = _opened(_files(paths), options.study)
+    files = _files(paths)
+    entries = _opened(files, options.study)
     if options.known is not None:
+        if len(entries) < len(files):
+            raise FileError(f"{options.known}: not written, because a record cannot be read")
         return _keep_as_known(entries, options.known)
     if options.json:
         print(json.dumps(ledger_rows(entries), indent=2))
@@ -204,7 +208,7 @@ def ledger_command(options: LedgerOptions, paths: list[str]) -> int:
     if options.output is not None:
         write_atomically(options.output, ledger_markdown(entries).encode())
         print(f"the ledger: {options.output}", file=sys.stderr)
-    return 0
+    return int(len(entries) < len(files))
 
 
 def _keep_as_known(entries: Sequence[Entry], file: Path) -> int:
@@ -268,12 +272,20 @@ def _files(paths: Sequence[str]) -> list[Path]:
 
 
 def _opened(files: Sequence[Path], studies: Sequence[Path], mention: bool = True) -> list[Entry]:
-    """Records with their studies; stored verdicts where the study is missing or does not fit."""
+    """Records with their studies; stored verdicts where the study is missing or does not fit. Of
+    several files, those that cannot be read are named and left out.
+    """
     for path in studies:
         find_study(path)
     entries: list[Entry] = []
     for file in files:
-        record = Record.open(file)
+        try:
+            record = Record.open(file)
+        except FileError as error:
+            if len(files) == 1 or (not entries and file == files[-1]):
+                raise
+            print(f"saccade: {error}; it is left out", file=sys.stderr)
+            continue
         study, problem = _judging(record)
         if study is None:
             study = StoredStudy.of(record, f"{file}: {problem}")
