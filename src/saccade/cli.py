@@ -96,7 +96,7 @@ def _prepared_run(arguments: list[str]) -> Callable[[], int]:
 
 
 def _call(command: str, *arguments: Any) -> int:
-    if command == "data":  # needs no JAX, so it answers at once
+    if command == "data":  # needs neither studies nor the engine
         from saccade.data_commands import data_command
 
         return data_command(*arguments)

@@ -53,15 +53,11 @@ def _checked(corpus: KnownCorpus, options: DataOptions) -> dict[str, Any]:
     folder = store.find_corpus(corpus.name, options.data)
     place = "" if folder is None else str(folder.path)
     if not options.json:
-        sizes = counted(sizes_of(examples))
+        sizes = store.counted(sizes_of(examples))
         sums = "SHA-256 as known" if corpus.checksum else "no SHA-256 is known to compare"
         print(f"{corpus.name}: {sizes}; {sums}; {place}", flush=True)
     about = {"name": corpus.name, "folder": place, "sizes": sizes_of(examples)}
     return about | {"sha256": checksum_of(examples), "known": bool(corpus.checksum)}
-
-
-def counted(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{size:,} {split}" for split, size in sizes.items())
 
 
 def _print_list(found: Sequence[Mapping[str, Any]], options: DataOptions) -> None:
@@ -70,7 +66,7 @@ def _print_list(found: Sequence[Mapping[str, Any]], options: DataOptions) -> Non
         return
     table = Table(Column("corpus", no_wrap=True, style="bold"), "what it is", "here", box=None)
     for one in found:
-        about = [f"{one['title']} ({one['task']})", counted(one["sizes"]), one["note"]]
+        about = [f"{one['title']} ({one['task']})", store.counted(one["sizes"]), one["note"]]
         source = [f"licence: {one['licence']}", one["citation"]]
         lines = [Text(line) for line in about if line] + [Text(line, "dim") for line in source]
         absent = "can be fetched" if one["download"] else "by hand"

@@ -415,6 +415,8 @@ def test_a_commit_that_is_passed_along_hides_no_changes(repository, monkeypatch)
     assert commit_of(repository.experiment) == head
     (folder / "helper.py").write_text("VALUE = 9\n")
     assert commit_of(repository.experiment) == f"{head}+changes"
+    monkeypatch.setenv(VARIABLE, head[:8])
+    assert commit_of(repository.experiment) == f"{head}+changes", "its first digits will do"
     monkeypatch.setenv(VARIABLE, "ab" * 20)
     assert commit_of(repository.experiment) == "ab" * 20, "a copy of another commit"
 

@@ -117,7 +117,10 @@ def test_what_is_missing_is_said_with_how_to_get_it(know, tmp_path):
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        ("1 good film\n", r"got 1 train, 1 test, allowed: the examples of films, 2 train, 1 test$"),
+        (
+            "1 good film\n",
+            r"got 1 train, 1 test, allowed: the examples of films, 2 train, 1 test; ",
+        ),
         ("1 good film\n1 bad film\n", r"got examples with the SHA-256 \w{12}, allowed: those of f"),
         ("1 good film\n0\n", r"films\.train, line 2: got 1 column, allowed: 2$"),
     ],
@@ -193,6 +196,14 @@ def test_an_archive_that_is_cut_is_refused(tmp_path):
     file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(FileError, match=r"texts\.tar\.gz: got a file that is cut or damaged"):
         CorpusFolder(tmp_path).members("texts", r"train/(neg|pos)/\d+\.txt")
+
+
+def test_archives_without_their_file_are_refused(tmp_path):
+    packed(tmp_path / "yelp.csv.zip")
+    packed(tmp_path / "deu-eng.zip")
+    for read in (corpora.read_yelp, corpora.read_tatoeba):
+        with pytest.raises(FileError, match=r": got 0 files .* in .*, allowed: one$"):
+            read(CorpusFolder(tmp_path))
 
 
 # -- downloads -------------------------------------------------------------------------------------

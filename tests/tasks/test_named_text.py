@@ -87,6 +87,7 @@ def test_words_of_sst_that_the_paper_counts(real_data: Path):
     task = NamedText("sst2", str(real_data), tokeniser="bare")
     assert (task.train_size, task.validation_size, task.test_size) == (6920, 872, 1821)
     batch = task.splits["train"]
+    assert batch.words[0, :5].tolist() == [3, 1517, 66, 4, 534], "the example of the module"
     for word, sentences, positive in (("best", 128, 103), ("powerful", 36, 36)):
         there = (batch.words == task.vocabulary.ids[word]).any(axis=1)
         assert (there.sum(), (batch.labels[there] == 1).sum()) == (sentences, positive)

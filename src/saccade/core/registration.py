@@ -49,7 +49,8 @@ def commit_of(function: Callable[..., Any]) -> str:
             allowed = f"a commit's hexadecimal digits, followed by {CHANGES} if files were changed"
             raise ConfigError(f"{VARIABLE}: got {given!r}, allowed: {allowed}")
         # Where the repository is at hand, it is asked whether that commit is what runs.
-        return next((one for one in (_commit(function),) if one == given + CHANGES), given)
+        here = _commit(function)
+        return here if here.endswith(CHANGES) and here.startswith(given) else given
     return _commit(function)
 
 

@@ -168,17 +168,29 @@ def read_newsgroups(folder: CorpusFolder) -> Examples:
     return found
 
 
+def _only_member(folder: CorpusFolder, archive: str, name: str) -> str:
+    """The text of the one file of an archive that is read."""
+    found = folder.members(archive, re.escape(name))
+    if len(found) != 1:
+        got = f"got {len(found)} files {name} in {archive}"
+        raise FileError(f"{folder.path}: {got}, allowed: one")
+    return found[0][1]
+
+
 def read_yelp(folder: CorpusFolder) -> Examples:
-    ((_, text),) = folder.members("yelp.csv", r"yelp\.csv")
-    rows = csv.DictReader(io.StringIO(text, newline=""))
+    text = _only_member(folder, "yelp.csv", "yelp.csv")
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    if rows and not {"stars", "text"} <= rows[0].keys():
+        raise FileError(f"{folder.path / 'yelp.csv'}: got no columns 'stars' and 'text'")
     stars = {"1": "negative", "2": "negative", "4": "positive", "5": "positive"}
     return {"train": [(stars[row["stars"]], row["text"]) for row in rows if row["stars"] in stars]}
 
 
 def read_tatoeba(folder: CorpusFolder) -> Examples:
-    ((_, text),) = folder.members("deu-eng", r"deu\.txt")
-    pairs = [line.split("\t") for line in text.removesuffix("\n").split("\n")]
-    return {"train": [(german, english) for english, german, *_ in pairs]}
+    text = _only_member(folder, "deu-eng", "deu.txt")
+    rows = [line.split("\t") for line in text.removesuffix("\n").split("\n")]
+    pairs = [_two(folder, "deu.txt", at, row) for at, row in enumerate(rows, 1)]
+    return {"train": [(german, english) for english, german in pairs]}
 
 
 def running_text(names: Mapping[str, str]) -> Callable[[CorpusFolder], Examples]:

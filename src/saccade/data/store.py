@@ -59,7 +59,11 @@ def how_to_get(name: str) -> str:
     """What a user can do who lacks a corpus, in half a sentence."""
     corpus = known_corpus(name)
     fetch = f"run 'saccade data fetch {name}', or " if corpus.sources else ""
-    return f"{fetch}make a folder {corpus.folder}, {corpus.by_hand}, and set {VARIABLE}"
+    return f"{fetch}{_by_hand(corpus)}"
+
+
+def _by_hand(corpus: KnownCorpus) -> str:
+    return f"make a folder {corpus.folder}, {corpus.by_hand}, and set {VARIABLE}"
 
 
 def _listed(data: Path | str | None) -> str:
@@ -72,18 +76,21 @@ def _read(name: str, path: str) -> Examples:
     found = corpus.read(folder)
     sizes, total = sizes_of(found), checksum_of(found)
     if corpus.sizes and sizes != dict(corpus.sizes):
-        got, allowed = map(_counted, (sizes, corpus.sizes))
-        raise FileError(f"{path}: got {got}, allowed: the examples of {name}, {allowed}")
+        got, allowed = map(counted, (sizes, corpus.sizes))
+        allowed = f"the examples of {name}, {allowed}; get its files again"
+        raise FileError(f"{path}: got {got}, allowed: {allowed}")
     if corpus.checksum and total != corpus.checksum:
         got = f"examples with the SHA-256 {total[:12]}"
-        raise FileError(f"{path}: got {got}, allowed: those of {name}, {corpus.checksum[:12]}")
+        allowed = f"those of {name}, {corpus.checksum[:12]}; get its files again"
+        raise FileError(f"{path}: got {got}, allowed: {allowed}")
     other = next((one.name for one in CORPORA.values() if total == one.checksum), name)
     if other != name:
         raise AnotherCorpusError(f"{path}: got the files of {other}, allowed: those of {name}")
     return found
 
 
-def _counted(sizes: Mapping[str, int]) -> str:
+def counted(sizes: Mapping[str, int]) -> str:
+    """Examples per split, in words."""
     return ", ".join(f"{size:,} {split}" for split, size in sizes.items())
 
 
@@ -115,8 +122,8 @@ def _download(corpus: KnownCorpus, source: Source, folder: Path) -> None:
         how: Any = pooch.HTTPDownloader(progressbar=_Progress(source.name), timeout=30)  # pyright: ignore[reportArgumentType]
         pooch.retrieve(source.url, known, source.name, folder, downloader=how)
     except (OSError, ValueError) as error:
-        hand = f"make a folder {corpus.folder}, {corpus.by_hand}, and set {VARIABLE}"
-        raise FileError(f"{source.url}: {_why(error, folder)}; by hand: {hand}") from error
+        why = f"{_why(error, folder)}; by hand: {_by_hand(corpus)}"
+        raise FileError(f"{source.url}: {why}") from error
 
 
 def _why(error: Exception, folder: Path) -> str:
@@ -132,7 +139,7 @@ def _why(error: Exception, folder: Path) -> str:
     if isinstance(error, requests.RequestException):
         return "got only a part of the file; nothing was kept"
     full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-    return f"{folder}: {'no space left' if full else error.strerror}"  # pyright: ignore[reportAttributeAccessIssue]
+    return f"{folder}: {'no space left' if full else getattr(error, 'strerror', None) or error}"
 
 
 class _Progress:

@@ -33,8 +33,7 @@ def stable_rank(matrix: Float[Array, "row column"]) -> Float[Array, ""]:
 
     The squared spectral norm is the largest eigenvalue of the smaller Gram matrix G, here as
     tr(G^m)^(1/m) with m = 2^24 by repeated squaring: too large by a factor n^(1/m), which is
-    below 1 + 1e-6. (LAPACK's batched eigenvalues can hang where other work runs beside them on
-    few cores.)
+    below 1 + 1e-6. (With eigenvalues by LAPACK, trainings on two cores hung; why is not known.)
     """
     rows, columns = matrix.shape
     power = matrix @ matrix.T if rows < columns else matrix.T @ matrix

@@ -1,8 +1,8 @@
 """The labelled texts of a corpus that is known by name (`saccade data list`).
 
-Example: `NamedText("sst2", tokeniser="bare")`, with the ids 2 "the", 3 "and", 4 "a":
+Example: `NamedText("sst2", tokeniser="bare")`, with the ids 2 "the", 3 "a", 4 "and":
 
-    [4, 2671, 61, 3, 512, ...] -> label 1, "a stirring , funny and finally transporting ..."
+    [3, 1517, 66, 4, 534, ...] -> label 1, "a stirring , funny and finally transporting ..."
 
 `NamedText("ag_news_sample", keep=("1", "3"))` has the texts about the world and about business.
 """
