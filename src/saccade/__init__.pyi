@@ -172,6 +172,8 @@ from saccade.probes.co_occurrence import AbstractIdTable as AbstractIdTable
 from saccade.probes.co_occurrence import CountTable as CountTable
 from saccade.probes.co_occurrence import Lexicon as Lexicon
 from saccade.probes.co_occurrence import LexiconRates as LexiconRates
+from saccade.probes.dictionary import AttendedWords as AttendedWords
+from saccade.probes.dictionary import DictionaryWords as DictionaryWords
 from saccade.probes.feature_matrix import FeatureMatrix as FeatureMatrix
 from saccade.probes.feature_matrix import FirstOrderQueries as FirstOrderQueries
 from saccade.probes.feature_matrix import ReachOfQueries as ReachOfQueries

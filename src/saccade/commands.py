@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import re
 import sys
 import warnings
@@ -13,12 +14,14 @@ from typing import Any
 from saccade.core.claim import PremiseNotMetError
 from saccade.core.config import describe
 from saccade.core.errors import ConfigError, FileError, SaccadeError, described, located
+from saccade.core.interfaces import AbstractCorpus
 from saccade.core.lab import Lab
 from saccade.core.progress import Progress
 from saccade.core.record import Record
 from saccade.core.storage import write_atomically
 from saccade.core.study import Study, read_known
 from saccade.core.workers import asked_to_stop, report, run_in_processes, sensible_number
+from saccade.data import store
 from saccade.options import (
     CompactOptions,
     LedgerOptions,
@@ -62,6 +65,9 @@ def _plain(study: Study[Any]) -> dict[str, Any]:
 
 
 def run_command(options: RunOptions, study: Study[Any], config: Any) -> int:
+    _use_data(options)
+    if lacking := _lacking(config):
+        raise FileError(f"{study.name}: {lacking}")
     if options.dry_run:
         return _dry_run(options, study, config)
     with terminal.ProgressDisplay() as display:
@@ -75,6 +81,29 @@ def run_command(options: RunOptions, study: Study[Any], config: Any) -> int:
     terminal.print_to_terminal(table, *terminal.sweep_tables(judgements))
     print(f"{display.summary()}; record and figures: {folder}")
     return 0
+
+
+def _use_data(options: RunOptions | ReproduceOptions) -> None:
+    """Let corpora be looked for below the given folder, in this process and in its workers."""
+    if options.data is not None:
+        if not options.data.is_dir():
+            raise FileError(
+                f"--data: got {options.data}, allowed: a folder with a folder per corpus"
+            )
+        os.environ[store.VARIABLE] = str(options.data.resolve())
+
+
+def _lacking(config: Any) -> str:
+    """What a config lacks to be run: the first of its corpora (itself, its `tasks`, or among its
+    fields) that is not here.
+    """
+    if isinstance(config, AbstractCorpus):
+        return config.missing
+    if not dataclasses.is_dataclass(config):
+        return ""
+    fields = (getattr(config, field.name) for field in dataclasses.fields(config))
+    inner = (*getattr(config, "tasks", {}).values(), *fields)
+    return next(filter(None, map(_lacking, inner)), "")
 
 
 def _lab(options: RunOptions, study: Study[Any], progress: Show | None, **how: Any) -> Lab:
@@ -131,10 +160,18 @@ def _trained(
 def reproduce_command(options: ReproduceOptions, _: list[str]) -> int:
     from saccade.report.page import write_page
 
+    _use_data(options)
     for path in options.study:
         find_study(path)
     chosen = options.only or (*study_names(), *map(str, options.study))
     references = {find_study(reference).name: reference for reference in chosen}
+    absent = {name: _lacking(find_study(one).config("quick")) for name, one in references.items()}
+    for name, lacking in absent.items():
+        if lacking:  # in one line, and the others are run
+            print(f"saccade: {name} is left out: {lacking}", file=sys.stderr, flush=True)
+            del references[name]
+    if not references:
+        raise FileError("no study can be run without its corpus")
     records: dict[str, Record] = {}
     with terminal.ProgressDisplay() as display:
         for study, record, folder in _run_quick(list(references.values()), options, display):

@@ -38,6 +38,8 @@ class _TrainingOptions:
     """Precision of training; by default the study's own."""
     fresh: bool = False
     """Train again even if the cache holds these trainings."""
+    data: Path | None = None
+    """Folder with a folder per corpus; by default that of the variable SACCADE_DATA."""
     json: bool = False
     """Print JSON."""
 

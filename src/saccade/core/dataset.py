@@ -77,8 +77,7 @@ class Frame:
             coordinates["time"] = ((*self.sweeps, "step"), time, words)
         else:
             coordinates["time"] = self._time(steps)
-        is_corpus = isinstance(self.task, AbstractCorpus)
-        about = {"corpus_sha256": self.task.checksum} if is_corpus else {}  # pyright: ignore[reportAttributeAccessIssue]
+        about = self.task.about if isinstance(self.task, AbstractCorpus) else {}
         return xr.Dataset(data, coordinates, about)
 
     def _unstacked(self, values: np.ndarray, grid: tuple[int, ...]) -> np.ndarray:

@@ -164,6 +164,16 @@ class AbstractCorpus(AbstractTask):
         """SHA-256 of the examples, whatever file they came from; every record holds it."""
         return content(dict(self.splits))
 
+    @property
+    def about(self) -> Mapping[str, str]:
+        """What a record says of the corpus, as attributes."""
+        return {"corpus_sha256": self.checksum}
+
+    @property
+    def missing(self) -> str:
+        """What is missing to read the corpus, and how to get it; empty if it is here."""
+        return ""
+
     def _size(self, split: str) -> int:
         return self.splits[split].size if split in self.splits else 0
 

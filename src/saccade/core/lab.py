@@ -101,7 +101,10 @@ class Lab:
         kind = devices[0].device_kind
         if devices[0].platform == "cpu":
             return f"CPU, {len(devices)} cores"
-        return kind if len(devices) == 1 else f"{len(devices)} x {kind}"
+        name = kind if len(devices) == 1 else f"{len(devices)} x {kind}"
+        coarse = jax.config.jax_default_matmul_precision is None and self.precision == "float32"  # pyright: ignore[reportAttributeAccessIssue]
+        # JAX's default there: factors are rounded to 10 binary digits, sums are in float32.
+        return f"{name}, matrix products in TF32" if coarse and "NVIDIA" in kind else name
 
     @plainly
     def train(

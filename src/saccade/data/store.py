@@ -51,8 +51,13 @@ def load_corpus(name: str, data: Path | str | None = None) -> Examples:
     """The examples of a corpus, whose numbers and sum are checked."""
     folder = find_corpus(name, data)
     if folder is None:
-        raise FileError(f"corpus {name}: not found below {_listed(data)}; {how_to_get(name)}")
+        raise FileError(not_found(name, data))
     return _read(name, str(folder.path))
+
+
+def not_found(name: str, data: Path | str | None = None) -> str:
+    """That a corpus is missing, and what a user can do, in one sentence."""
+    return f"corpus {name}: not found below {_listed(data)}; {how_to_get(name)}"
 
 
 def how_to_get(name: str) -> str:

@@ -100,7 +100,7 @@ class AbstractText(AbstractCorpus):
         """Share of the words of each split that have no id of their own."""
         return {
             split: float(np.mean((batch.words == UNKNOWN)[_there(batch)]))
-            for split, batch in self.splits.items()
+            for split, batch in self._content.splits.items()
         }
 
     @cached_property

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from saccade.core.errors import described, located
 from saccade.core.figure import Figure, Line
 from saccade.core.progress import duration
+from saccade.core.record import Record
 from saccade.core.storage import write_atomically
 from saccade.report import charts
 from saccade.report.formatting import SYMBOLS, diverged_members, measured_anywhere, tick
@@ -123,10 +124,21 @@ def _section(entry: Entry, anchor: str, problem: str) -> dict[str, Any]:
     facts |= {"swept": ", ".join(swept), "theory": "; ".join(theories), "device": record.device}
     facts |= {"precision": record.precision, "wall time": duration(record.seconds)}
     facts |= {"commit": record.commit, "figures": problem}
+    facts |= corpora_of(record)
     shown = {"anchor": anchor, "study": study, "note": note_of(study), "versions": record.versions}
     shown |= {"facts": {name: fact for name, fact in facts.items() if fact}}
     shown |= {"config": [pair for pair in _settings(record.config) if pair[0] != "sweeps"]}
     return shown | {"diverged": diverged_members(record)}
+
+
+def corpora_of(record: Record) -> dict[str, str]:
+    """Licence and citation of every corpus from which a record was made."""
+    parts = [part for arm in record.arms.values() for part in (arm.trajectory, arm.snapshot)]
+    named = {part.attrs["corpus"]: part.attrs for part in parts if "corpus" in part.attrs}
+    return {
+        f"corpus {name}": f"{about['citation']}; licence: {about['licence']}"
+        for name, about in named.items()
+    }
 
 
 def _figure(figure: Figure, points: int) -> dict[str, Any]:

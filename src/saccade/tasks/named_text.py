@@ -9,13 +9,15 @@ Example: `NamedText("sst2", tokeniser="bare")`, with the ids 2 "the", 3 "a", 4 "
 
 import dataclasses
 import os
-from typing import Self
+from collections.abc import Mapping
+from typing import Literal, Self
 
 from saccade.core.errors import ConfigError
+from saccade.core.interfaces import Batch
 from saccade.core.sweep import require_count
 from saccade.data.catalogue import known_corpus
 from saccade.data.formats import Row
-from saccade.data.store import load_corpus
+from saccade.data.store import find_corpus, load_corpus, not_found
 from saccade.data.texts import AbstractText
 from saccade.data.vocabulary import Tokeniser
 
@@ -52,6 +54,8 @@ class NamedText(AbstractText):
     """Words in the longest text; None: whatever there is. A longer text is refused, or cut."""
     cut: bool = False
     """Whether only the first words of a longer text are kept, as many as `longest` says."""
+    padding: Literal["masked", "attended"] = "masked"
+    """Whether models see what is padding, or take it for a word like any other."""
 
     def __post_init__(self):
         if isinstance(self.data, os.PathLike):
@@ -85,6 +89,23 @@ class NamedText(AbstractText):
         if not kept["train"]:
             raise ConfigError(f"keep: got {self.keep}, allowed: labels of {self.name}")
         return kept
+
+    @property
+    def splits(self) -> Mapping[str, Batch]:
+        if self.padding == "masked":
+            return super().splits
+        return {name: Batch(one.words, one.labels) for name, one in super().splits.items()}
+
+    @property
+    def about(self) -> Mapping[str, str]:
+        corpus = known_corpus(self.name)
+        named = {"corpus": corpus.name, "licence": corpus.licence, "citation": corpus.citation}
+        return {**super().about, **named}
+
+    @property
+    def missing(self) -> str:
+        here = find_corpus(self.name, self.data) is not None
+        return "" if here else not_found(self.name, self.data)
 
     def source(self, split: str) -> str:
         return f"{self.name}, {split}"
