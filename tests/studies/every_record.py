@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import kernels_records
 import ktiw_records
 import sen_records
+import text_records
 import topics_records
 import values_first_records
 from record_parts import PARTS
@@ -13,7 +14,14 @@ from record_parts import PARTS
 from saccade.core.record import Record
 from saccade.registry import find_study
 
-PAPERS = (sen_records, topics_records, ktiw_records, kernels_records, values_first_records)
+PAPERS = (
+    sen_records,
+    topics_records,
+    ktiw_records,
+    kernels_records,
+    values_first_records,
+    text_records,
+)
 RECORDS = {
     study: functools.cache(make) for paper in PAPERS for study, make in paper.RECORDS.items()
 }

@@ -171,7 +171,7 @@ class Record:
                 if one.dtype.kind == "f":
                     double = self.precision == "float64" and one.dtype.itemsize == 8
                     values = _rounded(one.values, bits or (44 if double else 14))
-                    rounded[name] = one.dims, values, one.attrs
+                    rounded[name] = one.dims, values, one.attrs, one.encoding
             return dataset.assign(rounded)
 
         arms = {

@@ -20,6 +20,7 @@ import xarray as xr
 
 from saccade.core.bound import Above, AtLeast, AtMost, Below, Within
 from saccade.core.claim import Check, Claim
+from saccade.core.errors import ConfigError
 from saccade.core.figure import Figure, HeatMap, Line, Panel, curve
 from saccade.core.interfaces import Batch
 from saccade.core.lab import Lab, Training
@@ -53,7 +54,7 @@ CLOSE = 0.15
 """Largest mean gap of a word that counts as close to corollary 1."""
 MEASURED = 31
 """Evenly spaced epochs at which all words are measured."""
-SHOWN = 101
+SHOWN = 51
 """Evaluations that the record keeps."""
 LEAST = 5
 """A word that occurs in so many training sentences has its own row in the record."""
@@ -108,7 +109,13 @@ class Config(AbstractSeededConfig):
 
 def experiment(config: Config, lab: Lab) -> Arms:
     arms: dict[str, Arm] = {}
+    for task in config.tasks.values():
+        if not set(PAIR) <= set(task.vocabulary.words):
+            allowed = " and ".join(map(repr, PAIR))
+            allowed = f"so many sentences that {allowed} occur in the first training sentences"
+            raise ConfigError(f"first: got {config.first}, allowed: {allowed}")
     for corpus, task in config.tasks.items():
+        measured: dict[str, Arm] = {}
         padded = dataclasses.replace(task, padding="attended")
         for head in HEADS:
             model = config.model_of(head, task)
@@ -120,9 +127,14 @@ def experiment(config: Config, lab: Lab) -> Arms:
                 name = f"{corpus}_{head}{more}"
                 trained = _until_stopped(config, lab, f"sen_sst {name}", data, model, patience)
                 arms[name] = _thinned(trained)
-                if more != "_short":
-                    given = (f"sen_sst {name}, words", data, model, trained)
-                    arms[f"{name}_words"] = _measured_words(config, lab, *given)
+                if more == "_short":
+                    continue
+                given = (f"sen_sst {name}, words", data, model, trained)
+                words = _measured_words(config, lab, *given)
+                arms[f"{name}_words"] = words_arm(words, data)
+                if not more:
+                    measured[head] = words
+        arms[f"{corpus}_dictionary"] = dictionary_arm(measured, task)
     return arms
 
 
@@ -159,54 +171,88 @@ def _measured_words(
 ) -> Arm:
     """All words along the same training, up to the best epoch of the slowest seed."""
     last = int(trained.trajectory["best_step"].max())
+    # At least as many epochs as are measured: a training may stop at once.
+    last = max(last, MEASURED - 1)
     at = tuple(np.linspace(0, last, MEASURED).round().astype(int).tolist())
     probes = (DictionaryWords(), AttendedWords(), AttentionStatistics())
     rest: Any = {"seeds": config.seed_numbers, "name": name}
-    record = Recording(probes, AtSteps(tuple(dict.fromkeys(at))))
+    record = Recording(probes, AtSteps(at))
     training = lab.train(task, model, GradientDescent(config.rate), last, record, **rest)
-    return words_arm(Arm.of(training), task)
+    return Arm.of(training)
 
 
 # -- what is kept of the words ---------------------------------------------------------------------
 
 
 def words_arm(arm: Arm, task: NamedText) -> Arm:
-    """An arm with the words reduced to what the claims and a look-up by word need.
+    """What the claims need of the words of one training.
 
-    `word_score` and `word_norm` are means over seeds, of the words that occur in enough sentences;
-    those of the pair of figure 5 are kept per seed, as are the gaps of the words of largest score
-    (dim `rank`), and purity and occurrence of the attended words, in all sentences and in those
-    with a word of the five largest scores.
+    Per seed: the mean gaps of the words of the largest scores (dim `rank`), purity and occurrence
+    of the attended words, in all sentences and in those with a word of the five largest scores, and
+    score and norm of the pair of figure 5.
     """
     train = dataclasses.replace(task, padding="masked").splits["train"]
     facts = WordFacts.of(train, task.vocabulary_size, task.labels)
-    words = np.asarray(["", "<unknown>", *task.vocabulary.words])
-    whole, kept = arm.trajectory, np.flatnonzero(facts.occurrence >= LEAST)
+    whole, words = arm.trajectory, words_of(task)
     scores, norms = (whole[one].transpose("seed", "step", "word") for one in SIDES.values())
     top = _top(scores, facts)
+    few = top.isel(rank=slice(TOP_FEW)).rename(rank="rank_few")
     # With padding attended every sentence has the same number of items.
     items = train.words.shape[1] - 1 if task.padding == "attended" else None
     found = _gaps(scores, norms, top, facts, items)
-    found["top_word"] = top.copy(data=words[top.values])
-    found |= _attended(whole["attended_word"], top, facts, train)
+    found["top_word"] = few.copy(data=words[few.values])
+    if items is not None:  # the records stay small: only the gaps are compared
+        alone = {name: whole[name] for name in ("loss", "diverged_at")}
+        return Arm(xr.Dataset(alone, attrs=whole.attrs).assign(found), arm.snapshot, xr.Dataset())
+    found |= _attended(whole["attended_word"], few, facts, train)
     pair = [int(np.flatnonzero(words == word)[0]) for word in PAIR]
     for side, values in zip(SIDES, (scores, norms), strict=True):
-        table = values.isel(word=kept).mean("seed").astype(np.float32)
-        attributes = {"long_name": f"mean {side} over seeds", "units": "1"}
-        found[SIDES[side]] = table.assign_coords(word=words[kept]).assign_attrs(attributes)
         shown = values.isel(word=pair).rename(word="chosen").assign_coords(chosen=list(PAIR))
         found[f"pair_{side}"] = shown.assign_attrs(whole[SIDES[side]].attrs)
-    coordinates = {
-        name: ("word", getattr(facts, name)[kept].astype(np.float32), {"long_name": text})
-        for name, text in FACTS.items()
-    }
-    rest = whole.drop_dims(["word", "sentence"])
-    trajectory = rest.assign(found).assign_coords(coordinates)
-    others = xr.DataArray(facts.companions[pair], dims="chosen") if items is None else items
-    predicted = norm_of_score(trajectory["pair_score"], others)  # pyright: ignore[reportArgumentType]
+    trajectory = whole.drop_dims(["word", "sentence"]).assign(found)
+    others: Any = xr.DataArray(facts.companions[pair], dims="chosen")
+    predicted = norm_of_score(trajectory["pair_score"], others)
     named = predicted.assign_attrs(long_name="norm by corollary 1, from the score", units="1")
     theory = {"prediction": xr.Dataset({"pair_norm": named}), "predicted_by": Corollary1.source}
     return dataclasses.replace(arm, trajectory=trajectory, **theory)
+
+
+def dictionary_arm(arms: Mapping[str, Arm], task: NamedText) -> Arm:
+    """Mean score and norm over seeds of every word that occurs in enough sentences, for a look-up
+    by word, of the trainings of all heads: dims classifier, word and part (of the training).
+    """
+    facts = WordFacts.of(task.splits["train"], task.vocabulary_size, task.labels)
+    kept = np.flatnonzero(facts.occurrence >= LEAST)
+    parts = np.linspace(0, 1, MEASURED)
+    tables: dict[str, Any] = {}
+    for side, name in SIDES.items():
+        rows = [
+            arm.trajectory[name].isel(word=kept).mean("seed").transpose("word", "step").values
+            for arm in arms.values()
+        ]
+        about = {"long_name": f"mean {side} over seeds, to 1/256", "units": "1"}
+        values = _coarse(np.stack(rows))
+        dims, packed = ("classifier", "word", "part"), {"scale_factor": 1 / 256}
+        tables[name] = xr.Variable(dims, values, about, packed)
+    epochs = np.stack([arm.trajectory["step"].values for arm in arms.values()])
+    tables["epoch"] = (("classifier", "part"), epochs, {"long_name": "epoch", "units": "1"})
+    for name, text in FACTS.items():
+        about = {"long_name": text, "units": "1"}
+        tables[name] = ("word", _coarse(getattr(facts, name)[kept]), about)
+    axes = {"classifier": list(arms), "word": words_of(task)[kept], "part": parts}
+    first = next(iter(arms.values())).trajectory.attrs
+    named = {name: first[name] for name in task.about}
+    return Arm(xr.Dataset(tables, axes, named), xr.Dataset(), xr.Dataset())
+
+
+def _coarse(values: np.ndarray) -> np.ndarray:
+    """Rounded to 1/256: tables of thousands of words then compress to a fifth."""
+    return (np.round(values * 256) / 256).astype(np.float32)
+
+
+def words_of(task: NamedText) -> np.ndarray:
+    """The word of every id."""
+    return np.asarray(["", "<unknown>", *task.vocabulary.words])
 
 
 SIDES = {"score": "word_score", "norm": "word_norm"}
@@ -241,29 +287,29 @@ def _gaps(
     for name, others in counts.items():
         gap = abs(norm / norm_of_score(score, others) - 1).where(score > SCORE_FLOOR)  # pyright: ignore[reportArgumentType]
         text = f"mean relative gap to corollary 1, m: other {name}, at scores above {SCORE_FLOOR:g}"
-        found[f"gap_{name}"] = gap.mean("step").assign_attrs(long_name=text, units="1")
+        gap = gap.mean("step").astype(np.float32)
+        found[f"gap_{name}"] = gap.assign_attrs(long_name=text, units="1")
     return found
 
 
 def _attended(
-    attended: xr.DataArray, top: xr.DataArray, facts: WordFacts, train: Batch
+    attended: xr.DataArray, few: xr.DataArray, facts: WordFacts, train: Batch
 ) -> dict[str, xr.DataArray]:
     """Mean purity and occurrence of the attended words: in all sentences, and in those with one of
-    the five top words (dim `rank_few`).
+    the five top words, as the mean over these five.
     """
-    few = top.isel(rank=slice(TOP_FEW)).values
     words = np.where(np.asarray(train.mask), np.asarray(train.words), -1)
-    within = np.stack([[(words == word).any(1) for word in row] for row in few])
+    within = np.stack([[(words == word).any(1) for word in row] for row in few.values])
     ids = attended.transpose("seed", "step", "sentence")
     found = {}
     for name in ("purity", "occurrence"):
         values = getattr(facts, name)[ids.values].astype(float)
-        near = np.einsum("kts,krs->krt", values, within) / within.sum(-1)[:, :, None]
+        shares = within / within.sum(-1, keepdims=True) / TOP_FEW
+        near = np.einsum("kts,krs->kt", values, shares)
         text = f"mean {name} of the attended words"
-        whole = ids.isel(sentence=0, drop=True).copy(data=values.mean(-1))
+        like = ids.isel(sentence=0, drop=True)
+        whole, some = (like.copy(data=one.astype(np.float32)) for one in (values.mean(-1), near))
         found[name + "_attended"] = whole.assign_attrs(long_name=text, units="1")
-        coordinates = {"seed": ids["seed"], "step": ids["step"]}
-        some = xr.DataArray(near, coordinates, ("seed", "rank_few", "step"))
         text = f"{text} in sentences with a word of the five largest scores"
         found[name + "_near_top"] = some.assign_attrs(long_name=text, units="1")
     return found
@@ -309,7 +355,6 @@ def _late_rise(head: Head, arms: Arms, config: Config) -> xr.DataArray:
 def _change(head: Head, name: str, arms: Arms, config: Config) -> xr.DataArray:
     """Last decile of the training less the first; before the first step all words are level."""
     values = arms[f"sst2_{head}_words"].trajectory[name].isel(step=slice(1, None))
-    values = values.mean("rank_few") if "rank_few" in values.dims else values
     tenth = max(1, values.sizes["step"] // 10)
     return values.isel(step=slice(-tenth, None)).mean("step") - values.isel(step=slice(tenth)).mean(
         "step"
@@ -317,8 +362,7 @@ def _change(head: Head, name: str, arms: Arms, config: Config) -> xr.DataArray:
 
 
 def _final_purity(head: Head, arms: Arms, config: Config) -> xr.DataArray:
-    values = arms[f"sst2_{head}_words"].trajectory["purity_near_top"]
-    return at_place(values, -1).mean("rank_few")
+    return at_place(arms[f"sst2_{head}_words"].trajectory["purity_near_top"], -1)
 
 
 def _purer(head: Head, arms: Arms, config: Config) -> xr.DataArray:
@@ -523,8 +567,9 @@ def _accuracies(arms: Arms, config: Config) -> Figure:
 def _curves(arms: Arms) -> Figure:
     panels = []
     for arm, title in ((arm, title) for arm, title in NAMES.items() if arm in arms):
-        trajectory = arms[f"{arm}_words"].trajectory
-        best = trajectory["word_score"].isel(step=-1).argsort().values[::-1][:2]
+        corpus, head = arm.split("_")
+        trajectory = arms[f"{corpus}_dictionary"].trajectory.sel(classifier=head)
+        best = trajectory["word_score"].isel(part=-1).argsort().values[::-1][:2]
         lines: list[Line] = []
         for at in best:
             word = trajectory.isel(word=int(at))
@@ -569,7 +614,7 @@ def _purity(arms: Arms) -> Figure:
     for name, label in (("purity", "mean purity"), ("occurrence", "mean occurrence")):
         for head in HEADS:
             trajectory = arms[f"sst2_{head}_words"].trajectory.isel(step=slice(1, None))
-            near = trajectory[f"{name}_near_top"].mean("rank_few")
+            near = trajectory[f"{name}_near_top"]
             lines = (
                 curve("all sentences", trajectory[f"{name}_attended"]),
                 curve("sentences with a top word", near),

@@ -1,0 +1,150 @@
+"""Records made by hand of the studies on real text in which every claim holds, and edits that break
+each check.
+"""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from record_parts import (
+    SEEDS,
+    Edit,
+    Refutations,
+    along,
+    at_end,
+    change,
+    on,
+    per_seed,
+    plus,
+    record_of,
+    set_to,
+)
+
+from saccade.core.record import Arm, Record
+from saccade.studies import sen_sst
+from saccade.studies.sen_sst import HEADS, NAMES, TEXT_ACCURACY
+from saccade.theory.score_and_norm import norm_of_score
+
+STEPS = np.arange(0, 31_000, 1000)
+PARTS = STEPS / STEPS[-1]
+
+
+def _stopped(accuracy: float) -> Arm:
+    """A training that stopped early, with its accuracy at the start and at the best epoch."""
+    falling = on("step", STEPS, np.exp(-PARTS))
+    trajectory = along(STEPS, loss=falling, validation_loss=falling, validation_accuracy=falling)
+    ends = along((0, 1), test_accuracy=on("step", (0, 1), (0.5, accuracy)) * per_seed() ** 0.01)
+    return Arm(trajectory, ends, xr.Dataset())
+
+
+def _gaps(close: float) -> xr.DataArray:
+    """Gaps of 50 words, so many of which are close to corollary 1."""
+    return on("rank", range(50), np.where(np.arange(50) < 50 * close, 0.05, 0.4))
+
+
+def _words() -> Arm:
+    peak = 1 - (2 * PARTS - 1) ** 2  # of "best", halfway
+    scores = xr.DataArray(
+        np.stack([peak, PARTS**2], -1),
+        {"step": STEPS, "chosen": list(sen_sst.PAIR)},
+        ("step", "chosen"),
+    )
+    trajectory = along(
+        STEPS,
+        purity_attended=on("step", STEPS, 0.3 + 0.4 * PARTS),
+        purity_near_top=on("step", STEPS, 0.3 + 0.65 * PARTS),
+        occurrence_attended=on("step", STEPS, 500 - 400 * PARTS),
+        occurrence_near_top=on("step", STEPS, 500 - 450 * PARTS),
+        pair_score=scores * per_seed(),
+        pair_norm=norm_of_score(scores, 18.0) * per_seed(),
+        attention_entropy=on("step", STEPS, 2 - PARTS),
+    )
+    trajectory = trajectory.assign(gap_words=_gaps(0.9) * per_seed())
+    predicted = norm_of_score(trajectory["pair_score"], 18.0)
+    return Arm(trajectory, xr.Dataset(), xr.Dataset({"pair_norm": predicted}), "corollary 1")
+
+
+def _padding_words() -> Arm:
+    gaps = {"gap_words": _gaps(0.4) * per_seed(), "gap_items": _gaps(0.8) * per_seed()}
+    loss = along(STEPS, loss=on("step", STEPS, np.exp(-PARTS)))
+    return Arm(loss.assign(gaps), xr.Dataset(), xr.Dataset())
+
+
+def _dictionary() -> Arm:
+    words = ["best", "powerful", "the"]
+    scores = np.stack([np.outer([1.0, 0.8, -0.2], PARTS)] * 2)
+    dims = ("classifier", "word", "part")
+    tables: dict[str, Any] = {
+        "word_score": (dims, scores),
+        "word_norm": (dims, norm_of_score(scores, 18.0)),
+        "epoch": (("classifier", "part"), np.stack([STEPS, STEPS])),
+    }
+    tables |= {name: ("word", [18.0, 17.0, 19.0]) for name in sen_sst.FACTS}
+    axes = {"classifier": list(HEADS), "word": words, "part": PARTS}
+    return Arm(xr.Dataset(tables, axes), xr.Dataset(), xr.Dataset())
+
+
+def sst_record() -> Record:
+    arms: dict[str, Arm] = {}
+    for name in NAMES:
+        for more in ("", "_short", "_padding"):
+            arms[name + more] = _stopped(TEXT_ACCURACY[name] / 100)
+        arms |= {f"{name}_words": _words(), f"{name}_padding_words": _padding_words()}
+    arms |= {f"{corpus}_dictionary": _dictionary() for corpus in sen_sst.CORPORA}
+    return record_of("sen_sst", sen_sst.Config(seeds=SEEDS), arms)
+
+
+RECORDS = {"sen_sst": sst_record}
+
+
+def _late_peak(score: xr.DataArray) -> xr.DataArray:
+    """The score of "best" rises to the end."""
+    rising = on("step", STEPS, PARTS)
+    return xr.where(score["chosen"] == "best", rising, score).transpose(*score.dims)
+
+
+def _late_fall(score: xr.DataArray) -> xr.DataArray:
+    """The score of "powerful" falls in the last third."""
+    tent = on("step", STEPS, 1 - abs(PARTS - 0.6))
+    return xr.where(score["chosen"] == "powerful", tent, score).transpose(*score.dims)
+
+
+def _reversed(head: str, name: str) -> Edit:
+    """A variable that runs backwards."""
+
+    def turned(values: xr.DataArray) -> xr.DataArray:
+        return values.isel(step=slice(None, None, -1)).assign_coords(step=values["step"])
+
+    return change(f"sst2_{head}_words", name, turned)
+
+
+def _by_head(edit: Any) -> list[Edit]:
+    return [edit(head) for head in HEADS]
+
+
+REFUTATIONS: Refutations = {
+    "A-15": [at_end(f"{arm} {arm}_short", "test_accuracy", plus(0.05)) for arm in NAMES],
+    "A-15b": [at_end(f"{arm}_short", "test_accuracy", plus(-0.02)) for arm in NAMES],
+    "A-16": [
+        change(f"{arm}_words", "gap_words", lambda gaps: _gaps(0.5) + 0 * gaps) for arm in NAMES
+    ],
+    "A-16b": [
+        change(f"{arm}_padding_words", "gap_words", lambda gaps: _gaps(0.95) + 0 * gaps)
+        for arm in NAMES
+    ],
+    "A-16c": [change(f"{arm}_padding_words", "gap_items", set_to(0.2)) for arm in NAMES],
+    "A-17": [
+        *_by_head(lambda head: change(f"sst2_{head}_words", "pair_score", _late_peak)),
+        *_by_head(lambda head: change(f"sst2_{head}_words", "pair_score", _late_fall)),
+    ],
+    "A-18": [
+        *_by_head(lambda head: _reversed(head, "purity_attended")),
+        *_by_head(lambda head: _reversed(head, "purity_near_top")),
+        *_by_head(lambda head: _reversed(head, "occurrence_attended")),
+        *_by_head(lambda head: _reversed(head, "occurrence_near_top")),
+        *_by_head(lambda head: change(f"sst2_{head}_words", "purity_attended", plus(0.4))),
+    ],
+    "A-19": _by_head(
+        lambda head: change(f"sst2_{head}_words", "purity_near_top", lambda one: 0.9 * one)
+    ),
+}
