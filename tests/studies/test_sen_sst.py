@@ -3,22 +3,20 @@
 import dataclasses
 from typing import Any, ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.engine import Engine
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Batch
 from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
+from saccade.core.loss import own_loss
 from saccade.core.record import Arm, Record
-from saccade.core.start import members_of
 from saccade.data.vocabulary import Vocabulary
-from saccade.models.attention_classifier import AttentionClassifierConfig
-from saccade.models.heads import orthonormal_head
+from saccade.models.attention_classifier import AttentionClassifier, AttentionClassifierConfig
 from saccade.registry import find_study
 from saccade.studies import sen_sst
 from saccade.tasks.arrays import Arrays
@@ -37,40 +35,36 @@ def test_fc_moves_in_the_span_of_its_columns_alone():
     """In as many dimensions as labels, from the projected start, FC has the same scores and
     projections as in many, and the rest of its embeddings never moves.
     """
-    task, rate, steps = sentences(), 0.5, 60
+    task = sentences()
+    batch = jax.tree.map(jnp.asarray, task.splits["train"])
+    keys = jax.random.split(jax.random.key(0))
 
-    def end(dimension: int, start: Any = None) -> Any:
-        config = AttentionClassifierConfig("FC", dimension, embedding_std=0.1)
-        devices = jax.local_devices()[:1]
-        engine = Engine(task, config, GradientDescent(rate), members_of([0]), devices)
-        carry = engine.start()
-        if start is not None:
-            learned = dataclasses.replace(carry.learned, embeddings=start.embeddings)
-            still = dataclasses.replace(carry.still, head=start.head)
-            carry = dataclasses.replace(carry, learned=learned, still=still)
-        carry = jax.tree.map(jnp.copy, carry)  # stepping donates its arrays
-        models = jax.tree.map(np.asarray, engine.whole(carry.learned, carry.still))
-        after = engine.steps(carry, 0, steps)
-        return models, engine.whole(after.learned, after.still)
+    @eqx.filter_jit
+    def moved(model: AttentionClassifier) -> AttentionClassifier:
+        slope = eqx.filter_grad(lambda one: own_loss(one, batch))(model)
+        steps = jax.tree.map(lambda one, by: one - 0.5 * by, model, slope)
+        return eqx.tree_at(lambda one: one.head, steps, model.head)
 
-    before, after = end(9)
-    columns = before.head.first[0]  # dimension x label
-    head = jax.tree.map(
-        lambda leaf: leaf[None], orthonormal_head(LABELS, LABELS, jax.random.key(1))
+    def trained(model: AttentionClassifier) -> AttentionClassifier:
+        for _ in range(60):
+            model = moved(model)
+        return model
+
+    large, small = (
+        AttentionClassifierConfig("FC", size, embedding_std=0.1).build(task, key)
+        for size, key in zip((9, LABELS), keys, strict=True)
     )
-    small = head.first[0]
+    columns, basis = large.head.first, small.head.first
     # In the small space the columns are another orthonormal basis: rotate the projections into it.
-    projected = (small @ columns.T @ before.embeddings[0])[None]
-    start = dataclasses.replace(before, embeddings=projected, head=head)
-    _, reduced = end(LABELS, start)
-    np.testing.assert_allclose(reduced.scores[0], after.scores[0], atol=1e-5)
+    projected = basis @ columns.T @ large.embeddings
+    small = eqx.tree_at(lambda one: one.embeddings, small, projected)
+    after, reduced = trained(large), trained(small)
+    np.testing.assert_allclose(reduced.scores, after.scores, atol=1e-5)
     np.testing.assert_allclose(
-        small.T @ reduced.embeddings[0], columns.T @ after.embeddings[0], atol=1e-5
+        basis.T @ reduced.embeddings, columns.T @ after.embeddings, atol=1e-5
     )
     outside = jnp.eye(9) - columns @ columns.T
-    np.testing.assert_allclose(
-        outside @ after.embeddings[0], outside @ before.embeddings[0], atol=1e-6
-    )
+    np.testing.assert_allclose(outside @ after.embeddings, outside @ large.embeddings, atol=1e-6)
     assert float(jnp.abs(after.scores).max()) > 0.05  # something was learned
 
 
