@@ -56,6 +56,9 @@ class HeatMap:
     scale: Scale = "linear"
     numbered: bool = True
     """Whether a small one shows its numbers; False where only the pattern matters."""
+    texts: np.ndarray | None = None
+    """What the cells of a small one show instead of their numbers, such as numbers with intervals.
+    """
 
 
 Mark = Line | Histogram | HeatMap

@@ -7,13 +7,14 @@ alpha_l logit(beta_l)). (Eq. 8 of the text prints a_l for alpha_l once.)
 """
 
 import dataclasses
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from saccade.core.errors import ConfigError
 from saccade.core.interfaces import (
     AbstractModel,
     AbstractModelConfig,
@@ -23,6 +24,7 @@ from saccade.core.interfaces import (
     Output,
 )
 from saccade.core.sweep import require_choices, require_count
+from saccade.data.vectors import vectors_for
 from saccade.models.bag_attention import masked, of_one_query
 from saccade.models.freezing import AttentionKind, LexiconKind, ablated, require_learned_attention
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName
@@ -48,8 +50,10 @@ class RecurrentClassifier(AbstractModel):
     lexicon: LexiconKind = eqx.field(static=True)
     kernel: AbstractKernel = SOFTMAX
 
-    def states(self, batch: Batch) -> States:
-        read = (layer.of_words(self.embeddings, batch.words, batch.mask) for layer in self.layers)
+    def states(self, batch: Batch, gates: PerPosition | None = None) -> States:
+        """The states of all directions. `gates` multiply the embeddings."""
+        given = (self.embeddings, batch.words, batch.mask)
+        read = (layer.of_words(*given, gates=gates) for layer in self.layers)
         return jnp.concatenate([outputs for outputs, _ in read], axis=-1)
 
     def _scored(self, states: States) -> tuple[PerPosition, AbstractKernel]:
@@ -57,6 +61,10 @@ class RecurrentClassifier(AbstractModel):
         if self.attention == "uniform":
             return jnp.zeros(states.shape[:2], states.dtype), SOFTMAX
         return self.score_vector(jax.nn.relu(self.scorer(states)))[..., 0], self.kernel
+
+    def scores(self, batch: Batch) -> PerPosition:
+        """The scores of all positions; zero if attention is uniform."""
+        return self._scored(self.states(batch))[0]
 
     def weights(self, states: States, batch: Batch) -> PerPosition:
         scores, kernel = self._scored(states)
@@ -74,9 +82,9 @@ class RecurrentClassifier(AbstractModel):
         """log beta_l: the log probability of the correct label, attending to position l only."""
         return jax.nn.log_sigmoid((2 * batch.labels - 1)[:, None] * self.word_logits(batch))
 
-    def __call__(self, batch: Batch) -> Output:
+    def __call__(self, batch: Batch, gates: PerPosition | None = None) -> Output:
         """Logits: zero, and that of the positive class."""
-        states = self.states(batch)
+        states = self.states(batch, gates)
         weights = self.weights(states, batch)
         # Attention is linear in the values, so positions are classified before they are averaged.
         positive = jnp.sum(weights * self.readout(states)[..., 0], axis=-1)
@@ -107,6 +115,9 @@ class RecurrentClassifierConfig(AbstractModelConfig):
     """learned; frozen: only the attention is trained."""
     kernel: KernelName = "softmax"
     """How scores become weights."""
+    vectors: str | None = None
+    """Initial embeddings of the words that have one: glove_6b_50d, or the path of a file in GloVe's
+    format. All others are drawn with the same standard deviation. None: all are N(0, 1)."""
 
     def __post_init__(self):
         require_count(self, "hidden", "features", "score_size")
@@ -125,7 +136,7 @@ class RecurrentClassifierConfig(AbstractModelConfig):
         sizes = (self.features, self.hidden, self.cell)
         layers = tuple(Recurrence.build(keys[1 + back], *sizes, back) for back in directions)
         return RecurrentClassifier(
-            jax.random.normal(keys[0], (task.vocabulary_size, self.features)),
+            self._embeddings(task, keys[0]),
             layers,
             Linear.build(keys[3], size, self.score_size),
             Linear.build(keys[4], self.score_size, 1),
@@ -134,3 +145,20 @@ class RecurrentClassifierConfig(AbstractModelConfig):
             self.lexicon,
             KERNELS[self.kernel],
         )
+
+    def _embeddings(self, task: Any, key: PRNGKeyArray) -> Float[Array, "word feature"]:
+        drawn = jax.random.normal(key, (task.vocabulary_size, self.features))
+        if self.vectors is None:
+            return drawn
+        if not hasattr(task, "vocabulary"):
+            got = f"{self.vectors!r} for {type(task).__name__}"
+            raise ConfigError(f"vectors: got {got}, allowed: for texts, whose words are known")
+        names = ("", "", *task.vocabulary.words)  # padding and unknown words have none
+        rows, found = vectors_for(self.vectors, names)
+        if rows.shape[1] != self.features:
+            raise ConfigError(
+                f"features: got {self.features}, allowed: the {rows.shape[1]} numbers of the "
+                f"vectors {self.vectors}"
+            )
+        spread = float(rows[found].std()) if found.any() else 1.0
+        return jnp.where(jnp.asarray(found)[:, None], jnp.asarray(rows), spread * drawn)

@@ -188,7 +188,8 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
     for (row, column), value in np.ndenumerate(np.asarray(heat_map.value, float)):
         shade = scale.place(value)
         ink = "missing" if math.isnan(shade) else "light" if shade < 0.5 else "dark"
-        rows[ink].append((across[column], up[row], _short(value), number(value)))
+        text = number(value) if heat_map.texts is None else str(heat_map.texts[row, column])
+        rows[ink].append((across[column], up[row], _short(value), text))
     dense = appearance.is_dense(heat_map)
     names = appearance.shown_ticks(across)
     level = alt.Axis(values=names, labelAngle=0, labelExpr="split(datum.label, ' ')")
@@ -209,7 +210,7 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
     rectangles = cells.mark_rect() if dense else cells.mark_rect(stroke="white")
     layers = [rectangles.encode(fill=alt.Fill("v:Q", scale=colours, legend=legend), **shown)]
     for ink, colour in () if dense else (("light", "white"), ("dark", "black")):
-        texts = source(rows[ink]).mark_text(color=colour, fontSize=11)
+        texts = source(rows[ink]).mark_text(color=colour, fontSize=11, lineBreak="\n")
         layers.append(texts.encode(text="t:N", **shown))
     if rows["missing"]:
         empty = source(rows["missing"])

@@ -198,7 +198,8 @@ def _draw_heat_map(canvas: Canvas, axes: Axes, heat_map: HeatMap) -> None:
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, linewidth=0.8, **hatched))
             box = {"facecolor": MISSING, "edgecolor": "none", "pad": 1.2}
             look = {"color": "#333333", "bbox": box}
-        text = number(float(values[row, column]))
+        written = None if heat_map.texts is None else str(heat_map.texts[row, column])
+        text = number(float(values[row, column])) if written is None else written
         axes.text(column, row, text, ha="center", va="center", fontsize=7, **look)
     axes.grid(visible=False)
     sides = ((axes.set_xticks, heat_map.x, "\n"), (axes.set_yticks, heat_map.y, " "))

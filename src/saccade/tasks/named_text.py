@@ -12,6 +12,8 @@ import os
 from collections.abc import Mapping
 from typing import Literal, Self
 
+import numpy as np
+
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Batch
 from saccade.core.sweep import require_count
@@ -54,6 +56,8 @@ class NamedText(AbstractText):
     """Words in the longest text; None: whatever there is. A longer text is refused, or cut."""
     cut: bool = False
     """Whether only the first words of a longer text are kept, as many as `longest` says."""
+    held_out: int | None = None
+    """Most texts of validation and of test, drawn with `split_seed`; None: all."""
     padding: Literal["masked", "attended"] = "masked"
     """Whether models see what is padding, or take it for a word like any other."""
 
@@ -71,8 +75,9 @@ class NamedText(AbstractText):
                 raise ConfigError(
                     f"{split}_share: got {share}, allowed: 0, since {self.name} has texts for it"
                 )
-        if self.first is not None:
-            require_count(self, "first")
+        for field in ("first", "held_out"):
+            if getattr(self, field) is not None:
+                require_count(self, field)
 
     @classmethod
     def example(cls) -> Self:
@@ -85,7 +90,10 @@ class NamedText(AbstractText):
             rows = [
                 row for row in rows if row.text.strip() and row.label in (self.keep or (row.label,))
             ]
-            kept[split] = rows[: self.first]
+            kept[split] = rows = rows[: self.first]
+            if split != "train" and self.held_out is not None and len(rows) > self.held_out:
+                drawn = np.random.default_rng(self.split_seed).permutation(len(rows))
+                kept[split] = [rows[at] for at in np.sort(drawn[: self.held_out])]
         if not kept["train"]:
             raise ConfigError(f"keep: got {self.keep}, allowed: labels of {self.name}")
         return kept
