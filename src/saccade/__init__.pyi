@@ -93,6 +93,7 @@ from saccade.core.statistics import Rate as Rate
 from saccade.core.statistics import RateDifference as RateDifference
 from saccade.core.statistics import log_slope as log_slope
 from saccade.core.statistics import rank_correlation as rank_correlation
+from saccade.core.statistics import t_interval as t_interval
 from saccade.core.stopping import EarlyStopping as EarlyStopping
 from saccade.core.study import Divergence as Divergence
 from saccade.core.study import Study as Study
@@ -165,6 +166,8 @@ from saccade.models.sequence_to_sequence import SequenceToSequence as SequenceTo
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig as SequenceToSequenceConfig
 from saccade.models.tied_attention import TiedAttention as TiedAttention
 from saccade.models.tied_attention import TiedAttentionConfig as TiedAttentionConfig
+from saccade.models.word_classifier import WordClassifier as WordClassifier
+from saccade.models.word_classifier import WordClassifierConfig as WordClassifierConfig
 from saccade.models.word_proxy import WordProxy as WordProxy
 from saccade.models.word_proxy import WordProxyConfig as WordProxyConfig
 from saccade.probes.attention import AttentionStatistics as AttentionStatistics
@@ -187,6 +190,7 @@ from saccade.probes.motion import StableRanks as StableRanks
 from saccade.probes.performance import AbstractSplitProbe as AbstractSplitProbe
 from saccade.probes.performance import Accuracy as Accuracy
 from saccade.probes.performance import Losses as Losses
+from saccade.probes.text_tables import TextTables as TextTables
 from saccade.probes.topic_blocks import AbstractTransformerProbe as AbstractTransformerProbe
 from saccade.probes.topic_blocks import AttentionOdds as AttentionOdds
 from saccade.probes.topic_blocks import PairAttention as PairAttention

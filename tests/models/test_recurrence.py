@@ -14,7 +14,7 @@ import pytest
 from plain_recurrence import random_layer, states
 
 from saccade.models.linear import Linear
-from saccade.models.recurrence import FEW_WORDS, Recurrence, looked_up
+from saccade.models.recurrence import FEW_WORDS, Recurrence, both_ways, looked_up
 
 SENTENCES, POSITIONS, WORDS, FEATURES, HIDDEN = 3, 3, 5, 3, 2
 LENGTHS = np.asarray([3, 1, 2])
@@ -367,3 +367,37 @@ def test_words_find_their_rows_in_small_and_large_tables(rows):
     np.testing.assert_allclose(
         gradient, expected, rtol=0, atol=2e-6
     )  # float32, up to twenty numbers of size 1
+
+
+@each_cell
+@each_mask
+@pytest.mark.parametrize("words", [WORDS, 40], ids=["more positions", "more words"])
+def test_both_directions_in_one_scan_are_those_of_two(cell, masked, words):
+    """Outputs and all derivatives, whether the table or the positions are projected."""
+    with jax.enable_x64(True):
+        random = np.random.default_rng(3)
+        table = jnp.asarray(random.normal(size=(words, FEATURES)))
+        chosen = jnp.asarray(random.integers(words, size=(SENTENCES, POSITIONS)), jnp.int32)
+        gates = jnp.asarray(random.normal(size=(SENTENCES, POSITIONS)))
+        pull = random.normal(size=(SENTENCES, POSITIONS, 2 * HIDDEN))
+        mask = jnp.asarray(MASK) if masked else None
+        layers = tuple(
+            jax.tree.map(
+                lambda leaf: jnp.asarray(random.normal(size=leaf.shape)),
+                Recurrence.build(jax.random.key(0), FEATURES, HIDDEN, cell, back),
+            )
+            for back in (False, True)
+        )
+
+        def together(layers: Any, table: Any, gates: Any) -> Any:
+            return both_ways(layers, table, chosen, mask, gates)
+
+        def apart(layers: Any, table: Any, gates: Any) -> Any:
+            outputs = [one.of_words(table, chosen, mask, gates=gates)[0] for one in layers]
+            return jnp.concatenate(outputs, axis=-1)
+
+        found, wanted = (jax.vjp(function, layers, table, gates) for function in (together, apart))
+        np.testing.assert_allclose(found[0], wanted[0], atol=ROUNDING)
+        derivatives = (jax.tree.leaves(way[1](jnp.asarray(pull))) for way in (found, wanted))
+        for one, other in zip(*derivatives, strict=True):
+            np.testing.assert_allclose(one, other, atol=ROUNDING)

@@ -18,10 +18,11 @@ from record_parts import (
     plus,
     record_of,
     set_to,
+    trained,
 )
 
 from saccade.core.record import Arm, Record
-from saccade.studies import sen_sst
+from saccade.studies import ktiw_classification, sen_sst
 from saccade.studies.sen_sst import HEADS, NAMES, TEXT_ACCURACY
 from saccade.theory.score_and_norm import norm_of_score
 
@@ -94,7 +95,43 @@ def sst_record() -> Record:
     return record_of("sen_sst", sen_sst.Config(seeds=SEEDS), arms)
 
 
-RECORDS = {"sen_sst": sst_record}
+EVALUATED = np.asarray(ktiw_classification.Config().evaluated.at)
+
+
+def _agreement() -> Arm:
+    """Agreements far above chance, with a peak halfway."""
+    peak = 1 - 0.5 * abs(np.linspace(-1, 1, EVALUATED.size))
+    levels = {"alpha_uniform": 0.5, "delta_uniform": 0.6, "alpha_beta": 0.6, "alpha_frozen": 0.15}
+    levels |= {"alpha_alpha": 0.8}
+    curves: dict[str, Any] = {
+        f"{name}_{measure}_{split}": on("step", EVALUATED, top * peak) * per_seed()
+        for name, top in levels.items()
+        for measure in ktiw_classification.MEASURES
+        for split in ktiw_classification.SPLITS
+    }
+    rising = on("step", EVALUATED, np.linspace(0.5, 0.9, EVALUATED.size))
+    found = along(EVALUATED, accuracy_of_others=rising, **curves).drop_vars("diverged_at")
+    single = {f"chance_{split}": 0.06 * per_seed() for split in ktiw_classification.SPLITS}
+    single |= {
+        f"uniform_proxy_{measure}_{split}": 0.7 * per_seed()
+        for measure in ktiw_classification.MEASURES
+        for split in ktiw_classification.SPLITS
+    }
+    return trained(found.assign(single))
+
+
+def classification_record() -> Record:
+    rising = on("step", EVALUATED, np.linspace(0.5, 0.9, EVALUATED.size))
+    run = along(EVALUATED, loss=1 - rising, test_accuracy=rising, attention_entropy=rising)
+    arms: dict[str, Arm] = {}
+    for corpus in ktiw_classification.CORPORA:
+        arms[f"{corpus}_agreement"] = _agreement()
+        for name in (*ktiw_classification.RUNS, "proxy"):
+            arms[f"{corpus}_{name}"] = trained(run)
+    return record_of("ktiw_classification", ktiw_classification.Config(seeds=SEEDS), arms)
+
+
+RECORDS = {"sen_sst": sst_record, "ktiw_classification": classification_record}
 
 
 def _late_peak(score: xr.DataArray) -> xr.DataArray:
@@ -122,7 +159,31 @@ def _by_head(edit: Any) -> list[Edit]:
     return [edit(head) for head in HEADS]
 
 
+def _each(name: str, edit: Any) -> list[Edit]:
+    """The same edit of every corpus."""
+    return [change(f"{corpus}_agreement", name, edit) for corpus in ktiw_classification.CORPORA]
+
+
+def _only_rising(values: xr.DataArray) -> xr.DataArray:
+    return values * 0 + on("step", EVALUATED, np.linspace(0.3, 0.6, EVALUATED.size))
+
+
+def _only_falling(values: xr.DataArray) -> xr.DataArray:
+    return values * 0 + on("step", EVALUATED, np.linspace(0.6, 0.3, EVALUATED.size))
+
+
 REFUTATIONS: Refutations = {
+    "C-12": [
+        *_each("alpha_uniform_top_test", lambda values: 0.2 * values),
+        *_each("uniform_proxy_top_test", lambda values: 0.1 * values),
+        *_each("alpha_beta_top_test", lambda values: 0.1 * values),
+    ],
+    "C-13": _each("alpha_frozen_top_test", plus(0.5)),
+    "C-14": [
+        *_each("alpha_uniform_top_test", _only_falling),
+        *_each("alpha_uniform_top_test", _only_rising),
+    ],
+    "C-15": _each("delta_uniform_top_test", lambda values: 0.1 * values),
     "A-15": [at_end(f"{arm} {arm}_short", "test_accuracy", plus(0.05)) for arm in NAMES],
     "A-15b": [at_end(f"{arm}_short", "test_accuracy", plus(-0.02)) for arm in NAMES],
     "A-16": [

@@ -6,6 +6,7 @@ the backward scan carries only the recurrent part, and the weights' gradient is 
 steps and sentences. Outputs and initialisation are those of PyTorch's `nn.LSTM` and `nn.GRU`.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
@@ -130,14 +131,48 @@ class Recurrence(eqx.Module):
         gates: Float[Array, "sentence position"] | None = None,
     ) -> tuple[Float[Array, "sentence position hidden"], State]:
         """Outputs at all positions, and the last state. `gates` multiply the embeddings."""
-        inputs = looked_up(table @ self.input_weights, words)
-        if gates is not None:
-            inputs = gates[..., None] * inputs
-        inputs = jnp.swapaxes(inputs + self.input_bias, 0, 1)
         start = self.start(words.shape[0]) if start is None else start
         kind, weights = (self.cell, self.backwards), (self.state_weights, self.state_bias)
-        outputs, last = recur(kind, inputs, weights, start, None if mask is None else mask.T)  # pyright: ignore[reportGeneralTypeIssues]
+        mask = None if mask is None else mask.T
+        inputs = self._inputs(table, words, gates)
+        outputs, last = recur(kind, inputs, weights, start, mask)  # pyright: ignore[reportGeneralTypeIssues]
         return jnp.swapaxes(outputs, 0, 1), last
+
+    def _inputs(self, table: Array, words: Array, gates: Array | None) -> Inputs:
+        """What the words add to the gates."""
+        if words.size < table.shape[0]:  # fewer positions than words: these alone are projected
+            inputs = looked_up(table, words) @ self.input_weights
+        else:
+            inputs = looked_up(table @ self.input_weights, words)
+        if gates is not None:
+            inputs = gates[..., None] * inputs
+        return jnp.swapaxes(inputs + self.input_bias, 0, 1)
+
+
+def both_ways(
+    layers: Sequence[Recurrence],
+    table: Float[Array, "word feature"],
+    words: Int[Array, "sentence position"],
+    mask: Bool[Array, "sentence position"] | None = None,
+    gates: Float[Array, "sentence position"] | None = None,
+) -> Float[Array, "sentence position both"]:
+    """Outputs of a forward and a backward layer at all positions, in one scan: what reads backwards
+    gets the positions in reversed order.
+    """
+
+    def stacked(arrays: list[Array]) -> Array:
+        return jnp.stack([arrays[0], arrays[1][::-1]])
+
+    inputs = stacked([layer._inputs(table, words, gates) for layer in layers])
+    weights = [(layer.state_weights, layer.state_bias) for layer in layers]
+    weights, start = (
+        jax.tree.map(lambda *pair: jnp.stack(pair), *parts)
+        for parts in (weights, [layer.start(words.shape[0]) for layer in layers])
+    )
+    kind, there = (layers[0].cell, False), None if mask is None else stacked([mask.T, mask.T])
+    outputs, _ = jax.vmap(partial(recur, kind))(inputs, weights, start, there)  # pyright: ignore[reportCallIssue]
+    outputs = jnp.concatenate([outputs[0], outputs[1][::-1]], axis=-1)
+    return jnp.swapaxes(outputs, 0, 1)
 
 
 def looked_up(

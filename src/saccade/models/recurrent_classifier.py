@@ -29,7 +29,7 @@ from saccade.models.bag_attention import masked, of_one_query
 from saccade.models.freezing import AttentionKind, LexiconKind, ablated, require_learned_attention
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName
 from saccade.models.linear import Linear
-from saccade.models.recurrence import CellName, Recurrence
+from saccade.models.recurrence import CellName, Recurrence, both_ways
 from saccade.tasks.keyword_sentences import KeywordSentences
 
 Directions = Literal["one", "both"]
@@ -53,8 +53,9 @@ class RecurrentClassifier(AbstractModel):
     def states(self, batch: Batch, gates: PerPosition | None = None) -> States:
         """The states of all directions. `gates` multiply the embeddings."""
         given = (self.embeddings, batch.words, batch.mask)
-        read = (layer.of_words(*given, gates=gates) for layer in self.layers)
-        return jnp.concatenate([outputs for outputs, _ in read], axis=-1)
+        if len(self.layers) == 1:
+            return self.layers[0].of_words(*given, gates=gates)[0]
+        return both_ways(self.layers, *given, gates)
 
     def _scored(self, states: States) -> tuple[PerPosition, AbstractKernel]:
         """The scores, and the kernel of their weights."""
