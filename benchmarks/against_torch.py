@@ -4,7 +4,8 @@
 same result.
 
 Two sizes: the 800-sentence model of Lu 2021 with 8 seeds (the loop trains one seed after another),
-and one seed at the size of SST-2 (6,920 sentences padded to 52 words, 14,830 words, dimension 200).
+and one seed at the size of SST-2 (6,920 sentences padded to 52 words, 14,830 words, dimension 200);
+then SST-2 itself, with one seed and with four, where it is at hand (`saccade data list`).
 Both are timed in turns in one run, and the ratio of the medians is printed: on a shared machine,
 absolute times mean little.
 
@@ -20,11 +21,12 @@ import torch
 from torch.nn import functional
 
 from saccade.core.engine import Engine
-from saccade.core.interfaces import AbstractTask, Batch
+from saccade.core.interfaces import AbstractCorpus, AbstractTask, Batch
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.start import members_of
 from saccade.models.attention_classifier import AttentionClassifierConfig
+from saccade.tasks.named_text import NamedText
 from saccade.tasks.topic_sentences import TopicSentences
 from turns import asked_turns, measured_in_turns
 
@@ -99,14 +101,17 @@ def compare(
     )
     carry = engine.start()
     start = engine.fetch(carry.learned)
-    train = engine.fetch(engine.data.train)
+    shared = isinstance(task, AbstractCorpus)  # all seeds have the same sentences
+    train = engine.data.train if shared else engine.fetch(engine.data.train)
+
+    def of_seed(seed: int) -> Batch:
+        parts = (train.words, train.labels, train.mask)
+        words, labels, mask = (one if one is None or shared else one[seed] for one in parts)
+        return Batch(words, labels, mask)
+
     loops = [
         PlainLoop(
-            Batch(
-                train.words[seed],
-                train.labels[seed],
-                None if train.mask is None else train.mask[seed],
-            ),
+            of_seed(seed),
             start.embeddings[seed],
             start.head.first[seed],
             rate,
@@ -168,6 +173,13 @@ def main() -> None:
     )
     compare("800 sentences, 8 seeds   (target 10x)", TopicSentences(), 15, 8, 20, 200, turns)
     compare("size of SST-2, 1 seed    (target 60x)", PaddedSentences(), 200, 1, 2, 20, turns)
+    corpus = NamedText("sst2", tokeniser="bare")
+    if corpus.missing:
+        print(f"SST-2 itself is left out: {corpus.missing}")
+        return
+    for seeds in (1, 4):
+        name = f"SST-2, {seeds} seed{'s' * (seeds > 1)}           (target 60x)"
+        compare(name, corpus, 200, seeds, 2, 20, turns)
 
 
 if __name__ == "__main__":
