@@ -140,7 +140,7 @@ def test_links_lead_somewhere(name):
 
 
 def test_commands_in_the_text_are_real(workplace):
-    known = {"list", "run", "reproduce", "report", "ledger", "compact"}
+    known = {"list", "run", "reproduce", "report", "ledger", "compact", "data"}
     for name in GUIDE:
         for code in inline(name):
             program, *arguments = code.split() or [""]

@@ -29,7 +29,13 @@ from pathlib import Path
 import saccade
 folder = Path(saccade.__file__).parent
 assert folder.is_relative_to({environment!r}), folder
-for name in ("py.typed", "__init__.pyi", "data/example.tsv", "report/page.html.jinja"):
+for name in (
+    "py.typed",
+    "__init__.pyi",
+    "data/example.tsv",
+    "data/example_pairs.en.txt",
+    "report/page.html.jinja",
+):
     assert (folder / name).is_file(), name
 assert importlib.metadata.version("saccade") == saccade.__version__
 for name in saccade.__dir__():

@@ -226,7 +226,9 @@ from saccade.tasks.long_documents import LongDocuments as LongDocuments
 from saccade.tasks.long_documents import Moments as Moments
 from saccade.tasks.long_documents import Queries as Queries
 from saccade.tasks.markov_pairs import MarkovPairs as MarkovPairs
+from saccade.tasks.named_pairs import NamedPairs as NamedPairs
 from saccade.tasks.named_text import NamedText as NamedText
+from saccade.tasks.parallel_text import ParallelText as ParallelText
 from saccade.tasks.random_sequences import HasVectors as HasVectors
 from saccade.tasks.random_sequences import RandomSequences as RandomSequences
 from saccade.tasks.random_sequences import Sequences as Sequences

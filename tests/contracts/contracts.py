@@ -176,7 +176,8 @@ def check_task(kind: type[AbstractTask]) -> None:
     batch = _check_draws(task)
     _check_examples(batch)
     if isinstance(batch, SentencePairs):
-        _check_pairs(task, batch)
+        _check_sentences(task, batch)
+        _check_alignment(batch)
     elif hasattr(batch, "words"):
         _check_words(task, batch)
     if hasattr(task, "topic_of_id"):
@@ -219,6 +220,8 @@ def _check_corpus(task: AbstractCorpus) -> None:
         _check_examples(batch)
         if hasattr(batch, "words"):
             _check_words(task, batch)
+        if isinstance(batch, SentencePairs):
+            _check_sentences(task, batch)
         if getattr(batch, "mask", None) is not None:
             assert np.all(np.any(batch.mask, axis=1)), "an example has no word"  # pyright: ignore[reportAttributeAccessIssue]
     for path in sweepable(task):  # members share the corpus
@@ -271,15 +274,14 @@ def _check_topics(task: Any) -> None:
     assert set(task.topic_of_id) == {-1, *range(task.topics)}
 
 
-def _check_pairs(task: Any, batch: SentencePairs) -> None:
-    """Sentences, their translations, and where each word comes from."""
-    assert batch.source.dtype == batch.target.dtype == batch.aligned.dtype == jnp.int32
-    assert batch.source.shape == batch.source_mask.shape
-    assert batch.target.shape == batch.target_mask.shape == batch.aligned.shape
+def _check_sentences(task: Any, batch: SentencePairs) -> None:
+    """Sentences and their translations, each with its end and then padding."""
     used = np.flatnonzero(getattr(task, "used_ids", np.ones(task.vocabulary_size, bool)))
-    places = np.arange(batch.source.shape[1])
     for words, mask in ((batch.source, batch.source_mask), (batch.target, batch.target_mask)):
+        assert words.dtype == jnp.int32
+        assert words.shape == mask.shape
         words, mask, many = np.asarray(words), np.asarray(mask), np.sum(mask, axis=1)
+        places = np.arange(words.shape[1])
         last = places == many[:, None] - 1
         assert np.isin(words, used).all()
         assert np.all(words[:, 0] >= FIRST_WORD), "a sentence has no word"
@@ -287,8 +289,16 @@ def _check_pairs(task: Any, batch: SentencePairs) -> None:
         assert np.array_equal(mask, places < many[:, None]), "padding does not come last"
         assert np.array_equal((words == END) & mask, last), "a sentence does not end once"
         assert np.all(words[~mask] == END)
-    # Every target word comes from a source word of its pair, every source word from one target
-    # word, and the end from the end.
+
+
+def _check_alignment(batch: SentencePairs) -> None:
+    """Every target word comes from a source word of its pair, every source word from one target
+    word, and the end from the end.
+    """
+    assert batch.aligned is not None, "the generator does not know the alignment"
+    assert batch.aligned.dtype == jnp.int32
+    assert batch.aligned.shape == batch.target.shape
+    places = np.arange(batch.source.shape[1])
     order = np.where(batch.target_mask, batch.aligned, places)
     assert np.array_equal(np.sort(order, axis=1), np.tile(places, (len(order), 1)))
     come_from = np.take_along_axis(np.asarray(batch.source), np.asarray(batch.aligned), axis=1)

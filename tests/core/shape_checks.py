@@ -9,7 +9,12 @@ from typing import Any, get_args, get_origin
 from beartype import BeartypeConf, beartype
 from jaxtyping import AbstractArray
 
-FILLED_ON_THE_HOST = ("Batch.__init__", "Members.__init__", "SparseSum.__init__")
+FILLED_ON_THE_HOST = (
+    "Batch.__init__",
+    "Members.__init__",
+    "SentencePairs.__init__",
+    "SparseSum.__init__",
+)
 """Annotated for compiled code, but also built from NumPy arrays, which are moved to the devices
 later.
 """

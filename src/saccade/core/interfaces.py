@@ -70,10 +70,9 @@ class Batch(AbstractBatch):
     @property
     def lengths(self) -> np.ndarray:
         """Words per sentence, up to the last one."""
-        places = np.arange(1, self.words.shape[-1] + 1)
         if self.mask is None:
-            return np.full(self.words.shape[:-1], len(places))
-        return np.max(np.where(self.mask, places, 0), axis=-1)
+            return np.full(self.words.shape[:-1], self.words.shape[-1])
+        return _lengths_of(self.mask)
 
     def shortened(self, length: int) -> "Batch":
         mask = None if self.mask is None else self.mask[..., :length]
@@ -85,12 +84,12 @@ END, START, FIRST_WORD = 0, 1, 2
 
 
 class SentencePairs(AbstractBatch):
-    """Sentences with their translations, and the alignment that the generator knows."""
+    """Sentences with their translations, and the alignment, if a generator knows it."""
 
     source: Int[Array, "*member pair source"]
     target: Int[Array, "*member pair target"]
-    aligned: Int[Array, "*member pair target"]
-    """Position of the source word that a target word translates."""
+    aligned: Int[Array, "*member pair target"] | None
+    """Position of the source word that a target word translates; None: not known."""
     source_mask: Bool[Array, "*member pair source"]
     """True where there is a word (or the end)."""
     target_mask: Bool[Array, "*member pair target"]
@@ -100,6 +99,19 @@ class SentencePairs(AbstractBatch):
         """The target shifted by one position, behind the start: the decoder's input."""
         start = jnp.full((*self.target.shape[:-1], 1), START, self.target.dtype)
         return jnp.concatenate([start, self.target[..., :-1]], axis=-1)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Words of the longer sentence of every pair, with its end: both are cut at one length."""
+        return np.maximum(_lengths_of(self.source_mask), _lengths_of(self.target_mask))
+
+    def shortened(self, length: int) -> "SentencePairs":
+        return jax.tree.map(lambda leaf: leaf[..., :length], self)
+
+
+def _lengths_of(mask: Bool[Array, "*some position"] | np.ndarray) -> np.ndarray:
+    """Places up to the last that is there."""
+    return np.max(np.where(mask, np.arange(1, mask.shape[-1] + 1), 0), axis=-1)
 
 
 SPLITS = ("train", "validation", "test")

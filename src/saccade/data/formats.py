@@ -23,6 +23,8 @@ LONGEST_LINE = 100_000
 """Characters. A longer line is usually a sign of another format."""
 EXAMPLE = Path(__file__).with_name("example.tsv")
 """A small file with a header, for examples and tests."""
+EXAMPLE_PAIRS = tuple(Path(__file__).with_name(f"example_pairs.{one}.txt") for one in ("en", "de"))
+"""Twenty sentences and their translations, for examples and tests."""
 
 
 class Row(NamedTuple):
@@ -61,6 +63,17 @@ def read_rows(
             return _objects(path, whole, label, texts)
 
 
+def read_lines(path: str, longest_line: int = LONGEST_LINE) -> list[str]:
+    """The lines of a text file, none of which is empty but at its end."""
+    whole = _text(path)
+    _check_lines(path, whole, longest_line)
+    lines = [line.removesuffix("\r") for line in whole.split("\n")]
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            raise _empty_line(path, number)
+    return lines
+
+
 def suffix_of(path: str) -> str:
     """The format of a file, by its name."""
     suffix = Path(path.lower().removesuffix(".gz")).suffix
@@ -89,7 +102,8 @@ def check_columns(path: str, label: Any, text: Any) -> None:
         )
 
 
-def _text(path: str) -> str:
+def decoded_text(path: str) -> str:
+    """The text of a file, in UTF-8 and perhaps compressed by gzip, as it is."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -103,13 +117,17 @@ def _text(path: str) -> str:
                 "again, or drop .gz from the name of a file that is not compressed"
             ) from error
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         got = f"0x{error.object[error.start]:02x}"
         raise at_line(
             path, line, f"got the byte {got}, allowed: text in UTF-8; convert the file"
         ) from error
+
+
+def _text(path: str) -> str:
+    text = decoded_text(path)
     if not text.strip():
         raise FileError(f"{path}: got an empty file, allowed: at least one row")
     # Empty lines at the end are no rows.

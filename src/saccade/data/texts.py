@@ -15,9 +15,10 @@ import numpy as np
 
 from saccade.core.errors import ConfigError, FileError
 from saccade.core.interfaces import SPLITS, AbstractCorpus, Batch
-from saccade.core.sweep import require, require_choices, require_count, require_single
+from saccade.core.sweep import require_choices, require_count, require_single
 from saccade.data.corpora import checksum_of
 from saccade.data.formats import Row, at_line
+from saccade.data.shares import check_shares, drawn_shares
 from saccade.data.vocabulary import PADDING, UNKNOWN, Tokeniser, Vocabulary, check_limits, tokens_of
 
 
@@ -54,15 +55,8 @@ class AbstractText(AbstractCorpus):
         fields = [field.name for field in dataclasses.fields(self)]  # pyright: ignore[reportArgumentType]
         require_single(self, "because a corpus is the same for all members", *fields)
         require_choices(self)
-        require_count(self, "split_seed", least=0)
+        check_shares(self, "texts")
         check_limits(self.least_count, self.largest_vocabulary, "largest_vocabulary")
-        for name in ("validation_share", "test_share"):
-            require(self, name, "from 0 to below 1", lambda value: 0 <= value < 1)
-        if self.validation_share + self.test_share >= 1:
-            raise ConfigError(
-                f"validation_share, test_share: got {self.validation_share} and {self.test_share}, "
-                "allowed: together below 1, so that training texts are left"
-            )
         if self.longest is not None:
             require_count(self, "longest")
         elif self.cut:
@@ -106,7 +100,7 @@ class AbstractText(AbstractCorpus):
     @cached_property
     def _content(self) -> "_Content":
         rows = self.read()
-        rows |= self._drawn(rows["train"])
+        rows |= drawn_shares(self, rows["train"], self.source("train"))
         files = {split: self.source(split) for split in SPLITS if split in rows}
         names = _label_names(files["train"], rows["train"])
         for split, file in files.items():
@@ -126,28 +120,6 @@ class AbstractText(AbstractCorpus):
             splits[split] = Batch(padded, labels, mask)  # pyright: ignore[reportArgumentType]
         listed = {split: [(row.label, row.text) for row in some] for split, some in rows.items()}
         return _Content(splits, words, names, checksum_of(listed))
-
-    def _drawn(self, rows: Sequence[Row]) -> dict[str, list[Row]]:
-        """The rows of the training file by split, in the order of the file."""
-        order = np.random.default_rng(self.split_seed).permutation(len(rows))
-        drawn, start, got = {}, 0, f"{self.source('train')}: got {len(rows)} rows"
-        for split in ("test", "validation"):
-            share = getattr(self, f"{split}_share")
-            size = round(share * len(rows))
-            if share and not size:
-                raise FileError(
-                    f"{got}, of which {split}_share={share} is none, allowed: at least one; raise "
-                    "the share"
-                )
-            if size:
-                drawn[split] = order[start : start + size]
-            start += size
-        if start >= len(rows):
-            raise FileError(
-                f"{got}, of which none is left for training; lower validation_share or test_share"
-            )
-        drawn["train"] = order[start:]
-        return {split: [rows[at] for at in np.sort(ids)] for split, ids in drawn.items()}
 
     def _numbered(
         self, file: str, rows: Sequence[Row], numbers: Mapping[str, int]

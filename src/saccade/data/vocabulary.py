@@ -115,14 +115,19 @@ class Vocabulary:
         return [shown[number] for number in array if number != PADDING]
 
 
-def check_limits(least_count: Any, largest_size: Any, name: str = "largest_size") -> None:
-    """Refuse limits that no vocabulary can have."""
+def check_limits(
+    least_count: Any,
+    largest_size: Any,
+    name: str = "largest_size",
+    before: Sequence[str] = ("padding", "unknown"),
+) -> None:
+    """Refuse limits that no vocabulary can have; `before` names the ids before its words."""
     if type(least_count) is not int or least_count < 1:
         raise ConfigError(f"least_count: got {least_count!r}, allowed: a whole number, at least 1")
-    if largest_size is not None and (type(largest_size) is not int or largest_size <= FIRST):
+    if largest_size is not None and (type(largest_size) is not int or largest_size <= len(before)):
         raise ConfigError(
-            f"{name}: got {largest_size!r}, allowed: None or a whole number, at least {FIRST + 1}: "
-            "padding, unknown and a word"
+            f"{name}: got {largest_size!r}, allowed: None or a whole number, at least "
+            f"{len(before) + 1}: {', '.join(before)} and a word"
         )
 
 

@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
+from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, Moment, Output, SentencePairs, Variable
 from saccade.core.sweep import require_count
 from saccade.core.trajectory import first_step
@@ -58,6 +59,16 @@ class AbstractTranslationProbe(AbstractModelProbe):
     """A probe of translation models."""
 
     models: ClassVar = (SequenceToSequenceConfig, WordProxyConfig)
+
+    def aligned(self, moment: Moment, batch: SentencePairs) -> Int[Array, "pair target"]:
+        """The right position of every target word, for probes that need it."""
+        if batch.aligned is None:
+            raise ConfigError(
+                f"probe {type(self).__name__}: cannot be used with {type(moment.task).__name__}: "
+                "it needs the alignment of the words, which these pairs do not have; allowed: "
+                "pairs of LexiconSentences or Copying, or of your own with `aligned`"
+            )
+        return batch.aligned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +114,7 @@ class AttentionPlaces(AbstractTranslationProbe):
         places = jnp.arange(weights.shape[-1])
         accuracies, masses = [], []
         for offset in OFFSETS:
-            wanted = batch.aligned + offset
+            wanted = self.aligned(moment, batch) + offset
             accuracies.append(mean_over((largest == wanted).astype(weights.dtype), words))
             mass = jnp.sum(weights * (places == wanted[..., None]), axis=-1)
             masses.append(mean_over(mass, words))
@@ -133,7 +144,7 @@ class AttentionOffsets(AbstractTranslationProbe):
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch, weights = moment.test, jnp.asarray(moment.test_output.attention)
         words = word_places(batch)
-        from_right = jnp.arange(weights.shape[-1]) - batch.aligned[..., None]
+        from_right = jnp.arange(weights.shape[-1]) - self.aligned(moment, batch)[..., None]
 
         def mass_at(distance: Array) -> Float[Array, ""]:
             return mean_over(jnp.sum(weights * (from_right == distance), axis=-1), words)
@@ -157,7 +168,8 @@ class LexicalKnowledge(AbstractPairProbe):
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch = self.first_pairs(moment)
         beta, words = moment.model.lexical_probe(batch), word_places(batch)
-        right = (jnp.arange(beta.shape[-1]) == batch.aligned[..., None]).astype(beta.dtype)
+        aligned = self.aligned(moment, batch)
+        right = (jnp.arange(beta.shape[-1]) == aligned[..., None]).astype(beta.dtype)
         there = jnp.broadcast_to(batch.source_mask[:, None], beta.shape)
         elsewhere = there & (right == 0)
         others, chance = elsewhere.sum(-1), jnp.exp(beta)
