@@ -133,8 +133,33 @@ class Recurrence(eqx.Module):
         inputs = looked_up(table @ self.input_weights, words)
         if gates is not None:
             inputs = gates[..., None] * inputs
-        inputs = jnp.swapaxes(inputs + self.input_bias, 0, 1)
-        start = self.start(words.shape[0]) if start is None else start
+        return self._along(inputs + self.input_bias, mask, start)
+
+    def of_vectors(
+        self,
+        vectors: Float[Array, "sentence position feature"],
+        mask: Bool[Array, "sentence position"] | None = None,
+        start: State | None = None,
+    ) -> tuple[Float[Array, "sentence position hidden"], State]:
+        """Outputs at all positions, and the last state, of a layer that reads vectors: the outputs
+        of another layer, or words of a large vocabulary, which are cheaper to look up first.
+        """
+        return self._along(vectors @ self.input_weights + self.input_bias, mask, start)
+
+    def step(self, vectors: Float[Array, "sentence feature"], state: State) -> State:
+        """The state after one more position."""
+        inputs = vectors @ self.input_weights + self.input_bias
+        fed_back = state[0] @ self.state_weights + self.state_bias
+        return CELLS[self.cell][0](inputs, fed_back, state)
+
+    def _along(
+        self,
+        inputs: Float[Array, "sentence position gate"],
+        mask: Bool[Array, "sentence position"] | None,
+        start: State | None,
+    ) -> tuple[Float[Array, "sentence position hidden"], State]:
+        inputs = jnp.swapaxes(inputs, 0, 1)
+        start = self.start(inputs.shape[1]) if start is None else start
         kind, weights = (self.cell, self.backwards), (self.state_weights, self.state_bias)
         outputs, last = recur(kind, inputs, weights, start, None if mask is None else mask.T)  # pyright: ignore[reportGeneralTypeIssues]
         return jnp.swapaxes(outputs, 0, 1), last
