@@ -165,6 +165,9 @@ from saccade.models.sequence_to_sequence import SequenceToSequence as SequenceTo
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig as SequenceToSequenceConfig
 from saccade.models.tied_attention import TiedAttention as TiedAttention
 from saccade.models.tied_attention import TiedAttentionConfig as TiedAttentionConfig
+from saccade.models.translator import SourceMemory as SourceMemory
+from saccade.models.translator import Translator as Translator
+from saccade.models.translator import TranslatorConfig as TranslatorConfig
 from saccade.models.word_proxy import WordProxy as WordProxy
 from saccade.models.word_proxy import WordProxyConfig as WordProxyConfig
 from saccade.probes.attention import AttentionStatistics as AttentionStatistics
