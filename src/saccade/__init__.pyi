@@ -131,6 +131,8 @@ from saccade.models.convolutional_classifier import (
     ConvolutionalClassifierConfig as ConvolutionalClassifierConfig,
 )
 from saccade.models.convolutional_classifier import PairConvolution as PairConvolution
+from saccade.models.decoding import HasDecoder as HasDecoder
+from saccade.models.decoding import Translations as Translations
 from saccade.models.encoder import Encoder as Encoder
 from saccade.models.encoder import EncoderConfig as EncoderConfig
 from saccade.models.encoder import EncoderLayer as EncoderLayer
