@@ -132,6 +132,8 @@ from saccade.models.convolutional_classifier import (
     ConvolutionalClassifierConfig as ConvolutionalClassifierConfig,
 )
 from saccade.models.convolutional_classifier import PairConvolution as PairConvolution
+from saccade.models.decoding import HasDecoder as HasDecoder
+from saccade.models.decoding import Translations as Translations
 from saccade.models.encoder import Encoder as Encoder
 from saccade.models.encoder import EncoderConfig as EncoderConfig
 from saccade.models.encoder import EncoderLayer as EncoderLayer
@@ -166,6 +168,9 @@ from saccade.models.sequence_to_sequence import SequenceToSequence as SequenceTo
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig as SequenceToSequenceConfig
 from saccade.models.tied_attention import TiedAttention as TiedAttention
 from saccade.models.tied_attention import TiedAttentionConfig as TiedAttentionConfig
+from saccade.models.translator import SourceMemory as SourceMemory
+from saccade.models.translator import Translator as Translator
+from saccade.models.translator import TranslatorConfig as TranslatorConfig
 from saccade.models.word_classifier import WordClassifier as WordClassifier
 from saccade.models.word_classifier import WordClassifierConfig as WordClassifierConfig
 from saccade.models.word_proxy import WordProxy as WordProxy

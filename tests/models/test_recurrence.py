@@ -220,6 +220,22 @@ def test_outputs_last_state_and_all_gradients_are_those_of_torch(cell, masked):
     assert_close(np.sum([one[0][1]["table"] for one in found], axis=0), table.grad.numpy())
 
 
+@each_cell
+def test_vectors_are_read_as_words_are_and_one_at_a_time_as_all_at_once(cell):
+    with jax.enable_x64(True):
+        layer = random_layer(np.random.default_rng(10), FEATURES, HIDDEN, cell)
+        given, words, mask = numbers(cell, 11), drawn_words(), jnp.asarray(MASK)
+        given["gates"] = jnp.ones((SENTENCES, POSITIONS))
+        vectors, start = given["table"][words], given["start"]
+        assert_close(layer.of_vectors(vectors, mask, start), ours(layer, given, words, mask))
+        outputs, last = layer.of_vectors(vectors, start=start)
+        state = start
+        for place in range(POSITIONS):
+            state = layer.step(vectors[:, place], state)
+            assert_close(state[0], outputs[:, place])
+        assert_close(state, last)
+
+
 def test_members_of_an_ensemble_do_not_touch_one_another():
     """Layers, sentences and starts of three members at once, as the engine does it."""
     cell = "lstm"
@@ -390,7 +406,8 @@ def test_both_directions_in_one_scan_are_those_of_two(cell, masked, words):
         )
 
         def together(layers: Any, table: Any, gates: Any) -> Any:
-            return both_ways(layers, table, chosen, mask, gates)
+            inputs = [layer.inputs_of_words(table, chosen, gates) for layer in layers]
+            return both_ways(layers, inputs, mask)[0]
 
         def apart(layers: Any, table: Any, gates: Any) -> Any:
             outputs = [one.of_words(table, chosen, mask, gates=gates)[0] for one in layers]

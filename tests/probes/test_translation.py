@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from saccade.core.interfaces import END, AbstractModel, Moment, Output, SentencePairs
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_entropy
 from saccade.models.word_proxy import WordProxy
+from saccade.probes import translation
 from saccade.probes.translation import (
     AttentionOffsets,
     AttentionPlaces,
@@ -219,6 +220,16 @@ def test_saliency_is_minus_the_derivative_of_a_words_loss():
     np.testing.assert_allclose(ours, expected, **FINITE)
     assert np.abs(ours).max() > 1e-2
     assert np.all(np.swapaxes(ours, 1, 2)[~THERE] == 0), "padding is salient"
+
+
+@pytest.mark.parametrize("pairs", [1, 2])
+def test_saliency_is_the_same_however_many_pairs_are_computed_at_once(pairs, monkeypatch):
+    with jax.enable_x64(True):
+        model = scattered(SequenceToSequenceConfig(hidden=2), LexiconSentences(words=2))
+        together = np.asarray(jax.jit(saliency)(model, PAIRS))
+        monkeypatch.setattr(translation, "AT_ONCE", pairs * 4 * 4 * IDS)
+        apart = np.asarray(jax.jit(lambda model: saliency(model, PAIRS))(model))
+    np.testing.assert_allclose(apart, together, rtol=0, atol=1e-13)
 
 
 def test_saliency_is_positive_where_more_of_a_word_would_help():

@@ -55,7 +55,8 @@ class RecurrentClassifier(AbstractModel):
         given = (self.embeddings, batch.words, batch.mask)
         if len(self.layers) == 1:
             return self.layers[0].of_words(*given, gates=gates)[0]
-        return both_ways(self.layers, *given, gates)
+        inputs = [layer.inputs_of_words(*given[:2], gates) for layer in self.layers]
+        return both_ways(self.layers, inputs, batch.mask)[0]
 
     def _scored(self, states: States) -> tuple[PerPosition, AbstractKernel]:
         """The scores, and the kernel of their weights."""

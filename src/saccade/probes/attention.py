@@ -32,6 +32,7 @@ from saccade.models.kernels import AbstractKernel
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
+from saccade.models.translator import TranslatorConfig
 from saccade.probes.model_probe import AbstractModelProbe
 
 BLOCK = 2**20
@@ -174,6 +175,7 @@ class AttentionStatistics(AbstractModelProbe):
         OneLayerTransformerConfig,
         RecurrentClassifierConfig,
         SequenceToSequenceConfig,
+        TranslatorConfig,
     )
     variables: ClassVar = {
         name: Variable(("layer", "head"), *texts)

@@ -9,6 +9,7 @@ twice for classification and once for translation.)
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -23,6 +24,7 @@ from saccade.core.interfaces import END, Moment, Output, SentencePairs, Variable
 from saccade.core.sweep import require_count
 from saccade.core.trajectory import first_step
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
+from saccade.models.translator import TranslatorConfig
 from saccade.models.word_proxy import WordProxyConfig
 from saccade.probes.agreement import agreement, mean_over, random_baseline
 from saccade.probes.model_probe import AbstractModelProbe
@@ -32,6 +34,8 @@ READABLE = [0, 1]
 """Offsets at which the state of a one-directional encoder can contain the word."""
 SUCCESS = 0.95
 """Token accuracy above which a run counts as successful."""
+AT_ONCE = 2**24
+"""Derivatives of losses by logits that the saliency computes at once."""
 POSITIONS = ("pair", "target", "source")
 Table = Float[Array, "*row source"]
 
@@ -46,19 +50,30 @@ def saliency(
 ) -> Float[Array, "pair target source"]:
     """Delta of every source word for every target word, of a model with factors on embeddings."""
 
-    def losses(gates: Float[Array, "pair source"]) -> Float[Array, " target"]:
-        scores = jax.nn.log_softmax(model(batch, gates).logits)
-        right = jnp.take_along_axis(scores, batch.target[..., None], axis=-1)[..., 0]
-        # Pairs are independent, so the derivatives of their sum are their own.
-        return -jnp.sum(right, axis=0)
+    def of_pairs(batch: SentencePairs) -> Float[Array, "pair target source"]:
+        def losses(gates: Float[Array, "pair source"]) -> Float[Array, " target"]:
+            scores = jax.nn.log_softmax(model(batch, gates).logits)
+            right = jnp.take_along_axis(scores, batch.target[..., None], axis=-1)[..., 0]
+            # Pairs are independent, so the derivatives of their sum are their own.
+            return -jnp.sum(right, axis=0)
 
-    return -jnp.swapaxes(jax.jacrev(losses)(jnp.ones(batch.source.shape)), 0, 1)
+        return -jnp.swapaxes(jax.jacrev(losses)(jnp.ones(batch.source.shape)), 0, 1)
+
+    logits = jax.eval_shape(model, batch, jnp.ones(batch.source.shape)).logits
+    pairs, at_once = logits.shape[0], AT_ONCE // (logits.shape[1] * math.prod(logits.shape[1:]))
+    if pairs <= at_once:
+        return of_pairs(batch)
+
+    def of_pair(one: SentencePairs) -> Float[Array, "target source"]:
+        return of_pairs(jax.tree.map(lambda leaf: leaf[None], one))[0]
+
+    return jax.lax.map(of_pair, batch, batch_size=max(1, at_once))
 
 
 class AbstractTranslationProbe(AbstractModelProbe):
     """A probe of translation models."""
 
-    models: ClassVar = (SequenceToSequenceConfig, WordProxyConfig)
+    models: ClassVar = (SequenceToSequenceConfig, TranslatorConfig, WordProxyConfig)
 
     def aligned(self, moment: Moment, batch: SentencePairs) -> Int[Array, "pair target"]:
         """The right position of every target word, for probes that need it."""
