@@ -180,6 +180,11 @@ from saccade.probes.co_occurrence import AbstractIdTable as AbstractIdTable
 from saccade.probes.co_occurrence import CountTable as CountTable
 from saccade.probes.co_occurrence import Lexicon as Lexicon
 from saccade.probes.co_occurrence import LexiconRates as LexiconRates
+from saccade.probes.corpus_pairs import AbstractCorpusProbe as AbstractCorpusProbe
+from saccade.probes.corpus_pairs import AbstractSomePairs as AbstractSomePairs
+from saccade.probes.corpus_pairs import GreedyWords as GreedyWords
+from saccade.probes.corpus_pairs import PairAccuracy as PairAccuracy
+from saccade.probes.corpus_pairs import PairTables as PairTables
 from saccade.probes.dictionary import AttendedWords as AttendedWords
 from saccade.probes.dictionary import DictionaryWords as DictionaryWords
 from saccade.probes.feature_matrix import FeatureMatrix as FeatureMatrix
@@ -225,6 +230,7 @@ from saccade.tasks.arrays import Arrays as Arrays
 from saccade.tasks.copying import Copying as Copying
 from saccade.tasks.keyword_sentences import KeywordSentences as KeywordSentences
 from saccade.tasks.labelled_text import LabelledText as LabelledText
+from saccade.tasks.lexicon_corpus import LexiconCorpus as LexiconCorpus
 from saccade.tasks.lexicon_sentences import LexiconSentences as LexiconSentences
 from saccade.tasks.long_documents import LongDocumentQueries as LongDocumentQueries
 from saccade.tasks.long_documents import LongDocuments as LongDocuments

@@ -17,6 +17,7 @@ from saccade.core.lab import Lab
 from saccade.core.record import Arm
 from saccade.registry import find_study
 from saccade.studies import ktiw_classification as study
+from saccade.studies._agreement import RATINGS
 
 SEEDS, TEXTS, PLACES, STEPS = 3, 4, 30, 5
 
@@ -40,7 +41,7 @@ def tables(seed: int) -> dict[str, Arm]:
         data: dict[str, Any] = {}
         for split in study.SPLITS:
             dims = ("seed", "step", f"{split}_text", "position")
-            for name in study.TITLES:
+            for name in RATINGS:
                 values = random.normal(size=(SEEDS, STEPS, TEXTS, PLACES))
                 values[..., 20:] = np.nan  # padding
                 data[f"{name}_{split}"] = (dims, values)
@@ -61,7 +62,9 @@ def test_a_probe_that_ranks_as_the_reference_agrees_at_its_step_only():
     best = runs["attention"].trajectory["alpha_test"].isel(step=-1, drop=True)
     beta = runs["uniform"].trajectory["beta_test"].copy()
     beta[{"step": 2}] = 3 * best + 1  # any rising function ranks alike
-    found = study.compared(edited(runs, "uniform", "beta_test", beta))["agreement"].trajectory
+    found = study.compared(edited(runs, "uniform", "beta_test", beta), study.SPLITS)[
+        "agreement"
+    ].trajectory
     top, tau = (found[f"alpha_uniform_{measure}_test"] for measure in ("top", "tau"))
     np.testing.assert_allclose(top.isel(step=2), 1)
     np.testing.assert_allclose(tau.isel(step=2), 1, atol=1e-6)
@@ -75,7 +78,9 @@ def test_other_runs_are_those_of_the_other_seeds():
     own = attention["alpha_test"].isel(step=-1, drop=True)
     # The probe of every seed ranks as the attention of the seed after it does.
     beta = (attention["beta_test"] * 0).fillna(0) + own.roll(seed=-1, roll_coords=False)
-    found = study.compared(edited(runs, "attention", "beta_test", beta))["agreement"].trajectory
+    found = study.compared(edited(runs, "attention", "beta_test", beta), study.SPLITS)[
+        "agreement"
+    ].trajectory
     np.testing.assert_allclose(found["alpha_beta_top_test"], 1)
     accuracy = attention["test_accuracy"].values
     expected = (accuracy.sum(0) - accuracy) / (SEEDS - 1)
@@ -83,7 +88,7 @@ def test_other_runs_are_those_of_the_other_seeds():
 
 
 def test_the_record_keeps_no_tables():
-    for arm in study.compared(tables(2)).values():
+    for arm in study.compared(tables(2), study.SPLITS).values():
         assert "position" not in arm.trajectory.dims
 
 

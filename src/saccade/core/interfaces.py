@@ -423,6 +423,12 @@ class Moment:
         """
         return self._build()
 
+    def mean_of(self, function: Callable[[Any], Any], split: str) -> Any:
+        """The mean over the examples of a split of a function that is itself a mean over examples,
+        computed in chunks: for outputs that are too large to be kept.
+        """
+        return mean_over_chunks(function, self.split(split), self._chunk)
+
     def output(self, split: str) -> Output:
         """What the model gives for the examples of a split, computed in chunks."""
         return self.once(_output, split)

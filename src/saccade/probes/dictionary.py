@@ -38,9 +38,6 @@ class AttendedWords(AbstractItemProbe):
         "attended_word": Variable(("sentence",), "id of the word with the largest score", "id"),
     }
 
-    def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:
-        return {"sentence": ("sentence", np.arange(task.train_size))}
-
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch, model = moment.train, moment.model
         items = model.items(batch)

@@ -13,38 +13,33 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import xarray as xr
 
 from saccade.core.batches import Minibatch
 from saccade.core.bound import Above, Below
 from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, HeatMap, Panel, curve, level
+from saccade.core.figure import Figure, Panel, curve, level
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
 from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Every, Recording
 from saccade.core.start import Seeds
-from saccade.core.statistics import t_interval
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require, require_count, require_positive, require_single
-from saccade.core.trajectory import at_place
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.models.word_classifier import WordClassifierConfig
-from saccade.probes.agreement import (
-    agreement,
-    best_step,
-    contextual_agreement,
-    mean_over,
-    random_baseline,
-    rank_agreement,
-    reached,
-)
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.performance import Accuracy
 from saccade.probes.text_tables import TextTables
+from saccade.studies._agreement import (
+    AGREEMENTS,
+    MORE,
+    after_peak,
+    best_of,
+    compared,
+    in_context,
+    table,
+)
 from saccade.studies._ktiw import PAPER
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.named_text import NamedText
@@ -67,17 +62,6 @@ RUNS = ("attention", "uniform", "frozen_lexicon")
 STARTS = 10_000
 """Between the seeds of two runs, whose initialisations differ."""
 SPLITS = ("test", "train")
-AGREEMENTS = {
-    "alpha_uniform": "A(alpha, beta uf)",
-    "uniform_proxy": "A(beta uf, beta px)",
-    "delta_uniform": "A(Delta, beta uf)",
-    "alpha_beta": "A(alpha, beta)",
-}
-MORE = {"alpha_frozen": "A(alpha, alpha fr)", "alpha_alpha": "A(alpha, alpha)"}
-"""alpha fr: attention over a frozen lexicon; alpha and beta of other runs are those of the others
-of the seeds."""
-MEASURES = {"top": "agreement", "tau": "Kendall's tau"}
-
 PAPER_AGREEMENT = {
     "imdb": (52.55, 81.60, 61.55, 60.35),
     "yelp_sample": (17.55, 75.38, 58.90, 35.00),
@@ -191,12 +175,14 @@ def experiment(config: Config, lab: Lab) -> Arms:
     for corpus, task in config.tasks.items():
         found = _runs(config, lab, corpus, task, config.model)
         found["proxy"] = _proxy(config, lab, corpus, task)
-        arms |= {f"{corpus}_{name}": arm for name, arm in compared(found).items()}
+        arms |= {f"{corpus}_{name}": arm for name, arm in compared(found, SPLITS).items()}
         if config.vectors and corpus in config.vector_corpora:
             size, given = config.vector_size, config.vectors
             model = dataclasses.replace(config.model, features=size, vectors=given)
             found = _runs(config, lab, f"{corpus}_vectors", task, model)
-            arms |= {f"{corpus}_vectors_{name}": arm for name, arm in compared(found).items()}
+            arms |= {
+                f"{corpus}_vectors_{name}": arm for name, arm in compared(found, SPLITS).items()
+            }
     return arms
 
 
@@ -255,125 +241,7 @@ def _by_number(arm: Arm, config: Config) -> Arm:
     return dataclasses.replace(arm, **renamed)
 
 
-# -- agreement -------------------------------------------------------------------------------------
-
-
-def _mean(rated: Callable[..., Any], first: Any, second: Any) -> Any:
-    """Mean over texts of a comparison of two tables that are NaN at padding."""
-    there = ~jnp.isnan(first)
-    return mean_over(rated(first, second, there), there.any(-1))
-
-
-_TABLES = "(text,position),(text,position)->()"
-COMPARE = {
-    name: jax.jit(jnp.vectorize(partial(_mean, rated), signature=_TABLES))
-    for name, rated in (("top", agreement), ("tau", rank_agreement))
-}
-
-
-def _compared(measure: str, first: xr.DataArray, second: xr.DataArray) -> xr.DataArray:
-    """A comparison of two tables, for every seed and, where one of them has it, step."""
-    dims = [[str(dim) for dim in first.dims if str(dim).endswith(("text", "position"))]] * 2
-    # Seed by seed: all tables of all seeds at once would take gigabytes.
-    rows = [
-        xr.apply_ufunc(
-            lambda *some: np.asarray(COMPARE[measure](*some)),
-            first.sel(seed=seed),
-            second.sel(seed=seed),
-            input_core_dims=dims,
-        )
-        for seed in first["seed"].values
-    ]
-    return xr.concat(rows, "seed").assign_coords(seed=first["seed"])
-
-
-def _chance(table: xr.DataArray) -> xr.DataArray:
-    """Agreement by chance on the texts of a table."""
-    dims = [[str(dim) for dim in table.dims if str(dim).endswith(("text", "position"))]]
-    there = table.notnull()
-    rows = xr.apply_ufunc(
-        lambda mask: np.asarray(random_baseline(jnp.asarray(mask))),
-        there,
-        input_core_dims=dims,
-        output_core_dims=[dims[0][:1]],
-    )
-    return rows.mean(dims[0][0])
-
-
-def _others(values: xr.DataArray, shift: int) -> xr.DataArray:
-    """The values of another seed, under the number of this one."""
-    return values.roll(seed=shift, roll_coords=False)
-
-
-def compared(runs: Mapping[str, Arm]) -> dict[str, Arm]:
-    """The runs without their tables, and `agreement`: the curves of all comparisons along the steps
-    of the run that is compared with the reference.
-
-    The tables of all steps would be most of the record.
-    """
-    attention, uniform = runs["attention"].trajectory, runs["uniform"].trajectory
-    best = best_step(attention["test_accuracy"].fillna(-1.0))
-    shifts = range(1, attention.sizes["seed"])
-    found: dict[str, xr.DataArray] = {}
-    for split in SPLITS:
-        reference = {name: at_place(attention[f"{name}_{split}"], best) for name in TITLES}
-        alpha, beta = reference["alpha"], uniform[f"beta_{split}"]
-        for measure in MEASURES:
-            of = partial(_compared, measure)
-            curves = {"alpha_uniform": of(alpha, beta)}
-            top = at_place(beta, curves["alpha_uniform"].fillna(-1.0).argmax("step"))
-            curves["delta_uniform"] = of(reference["delta"], beta)
-            curves["alpha_beta"] = of(alpha, _others(attention[f"beta_{split}"], 1))
-            frozen = runs["frozen_lexicon"].trajectory[f"alpha_{split}"]
-            curves["alpha_frozen"] = of(alpha, frozen)
-            several = [of(alpha, _others(attention[f"alpha_{split}"], shift)) for shift in shifts]
-            curves["alpha_alpha"] = xr.concat(several, "other").mean("other")
-            if "proxy" in runs:
-                proxy = runs["proxy"].trajectory
-                chosen = best_step(proxy["test_accuracy"].fillna(-1.0))
-                at_best = at_place(proxy[f"beta_{split}"], chosen)
-                curves["uniform_proxy"] = of(top, at_best)
-            titles = {**AGREEMENTS, **MORE}
-            for name, values in curves.items():
-                text = f"{titles[name]}, {MEASURES[measure]}, {split} texts"
-                named = values.astype(np.float32).assign_attrs(long_name=text, units="1")
-                found[f"{name}_{measure}_{split}"] = named
-        about = {"long_name": f"agreement by chance, {split} texts", "units": "1"}
-        found[f"chance_{split}"] = _chance(alpha).astype(np.float32).assign_attrs(about)
-    accuracy = [_others(attention["test_accuracy"], shift) for shift in shifts]
-    text = "test accuracy, mean of the other seeds"
-    others = xr.concat(accuracy, "other").mean("other")
-    found["accuracy_of_others"] = others.assign_attrs(long_name=text, units="1")
-    arms = {"agreement": Arm(xr.Dataset(found), xr.Dataset(), xr.Dataset())}
-    for name, arm in runs.items():
-        kept = [
-            one for one in arm.trajectory.data_vars if "position" not in arm.trajectory[one].dims
-        ]
-        arms[name] = dataclasses.replace(arm, trajectory=arm.trajectory[kept])
-    return arms
-
-
-TITLES = ("alpha", "beta", "delta")
-
-
 # -- measures --------------------------------------------------------------------------------------
-
-
-def best_of(arms: Arms, corpus: str, name: str, more: str = "top_test") -> xr.DataArray:
-    """Largest agreement over the evaluated steps."""
-    values = arms[f"{corpus}_agreement"].trajectory[f"{name}_{more}"]
-    return values.max("step") if "step" in values.dims else values
-
-
-def in_context(arms: Arms, corpus: str, name: str, more: str = "top_test") -> xr.DataArray:
-    """xi in percent: accuracy of the other runs at the first step at which their attention agrees
-    with the reference more than these two do; their best accuracy if that never happens.
-    """
-    trajectory = arms[f"{corpus}_agreement"].trajectory
-    curve_, value = trajectory[f"alpha_alpha_{more}"], best_of(arms, corpus, name, more)
-    accuracy = trajectory["accuracy_of_others"]
-    found = contextual_agreement(curve_, accuracy, value)
-    return 100 * found.where(reached(curve_, value), accuracy.max("step"))
 
 
 def _over_chance(corpus: str, name: str, arms: Arms, config: Config) -> xr.DataArray:
@@ -383,13 +251,6 @@ def _over_chance(corpus: str, name: str, arms: Arms, config: Config) -> xr.DataA
 
 def _frozen_less_uniform(corpus: str, arms: Arms, config: Config) -> xr.DataArray:
     return best_of(arms, corpus, "alpha_frozen") - best_of(arms, corpus, "alpha_uniform")
-
-
-def _fall(corpus: str, end: int, arms: Arms, config: Config) -> xr.DataArray:
-    """A(alpha, beta uf) where the mean of the other seeds is largest, less that at an end."""
-    values = arms[f"{corpus}_agreement"].trajectory["alpha_uniform_top_test"]
-    others = (values.sum("seed") - values) / (values.sizes["seed"] - 1)
-    return at_place(values, others.argmax("step")) - at_place(values, end)
 
 
 def _checks(name: str, text: str) -> tuple[Check, ...]:
@@ -453,7 +314,7 @@ CLAIMS = (
         tuple(
             Check(
                 f"A(alpha, beta uf) at its peak less {words}, {title}",
-                partial(_fall, corpus, end),
+                partial(after_peak, corpus, end),
                 Above(0.0),
                 f"{corpus}_agreement",
             )
@@ -485,33 +346,6 @@ def figures(arms: Arms, config: Config) -> Sequence[Figure]:
     return _tables(arms, there), _contexts(arms, there), _curves(arms, config, there)
 
 
-def _cell(values: xr.DataArray) -> tuple[float, str]:
-    """Mean over seeds, and the mean with its interval as a text."""
-    numbers = values.values[np.isfinite(values.values)]
-    if not numbers.size:
-        return np.nan, "-"
-    mean = float(numbers.mean())
-    if numbers.size < 2:
-        return mean, f"{mean:.1f}"
-    low, high = t_interval(numbers)
-    return mean, f"{mean:.1f}\n[{low:.1f}, {high:.1f}]"
-
-
-def _table(
-    label: str,
-    columns: Sequence[str],
-    rows: Mapping[str, Sequence[xr.DataArray | float]],
-) -> HeatMap:
-    """Numbers of the paper as they are, ours with intervals."""
-    cells = [
-        [_cell(one) if isinstance(one, xr.DataArray) else (one, f"{one:g}") for one in row]
-        for row in rows.values()
-    ]
-    values = np.asarray([[cell[0] for cell in row] for row in cells])
-    texts = np.asarray([[cell[1] for cell in row] for row in cells], object)
-    return HeatMap(label, np.asarray(columns), np.asarray(list(rows)), values, texts=texts)
-
-
 def _rows(arms: Arms, there: Sequence[str], more: str, paper: Mapping[str, Sequence[float]]) -> Any:
     """A row of the paper and one of ours for every corpus; numbers in percent."""
     rows: dict[str, Any] = {}
@@ -532,7 +366,7 @@ def _tables(arms: Arms, there: Sequence[str]) -> Figure:
         ("held-out texts, Kendall's tau (table 3)", "tau_test", PAPER_TAU, columns[:-1]),
     )
     panels = [
-        Panel(title, "", "", (_table("%", names, _rows(arms, there, more, paper)),))
+        Panel(title, "", "", (table("%", names, _rows(arms, there, more, paper)),))
         for title, more, paper, names in tables
     ]
     frozen: dict[str, Any] = {}
@@ -546,7 +380,7 @@ def _tables(arms: Arms, there: Sequence[str]) -> Figure:
             PAPER_CHANCE[corpus],
         ]
     names = [MORE["alpha_frozen"], AGREEMENTS["alpha_uniform"], "chance"]
-    panels.append(Panel("frozen lexicon (table 10)", "", "", (_table("%", names, frozen),)))
+    panels.append(Panel("frozen lexicon (table 10)", "", "", (table("%", names, frozen),)))
     caption = (
         "Agreement in percent, best over the evaluated steps. Ours: mean over seeds with its 95 %"
         " interval. Yelp and AG News are samples of the paper's corpora."
@@ -563,7 +397,7 @@ def _contexts(arms: Arms, there: Sequence[str]) -> Figure:
         rows[f"{CORPORA[corpus]}, ours"] = [*ours, 100 * attention.max("step")]
         rows[f"{CORPORA[corpus]}, paper"] = list(PAPER_CONTEXT[corpus])
     columns = [name.replace("A(", "xi(") for name in AGREEMENTS.values()] + ["best accuracy"]
-    panel = Panel("held-out texts (table 5)", "", "", (_table("%", columns, rows),))
+    panel = Panel("held-out texts (table 5)", "", "", (table("%", columns, rows),))
     caption = (
         "xi: accuracy of the other runs at the first evaluated step at which their attention agrees"
         " with the reference more than the two quantities agree; their best accuracy if that never"

@@ -1,0 +1,132 @@
+"""Measures of translation models on corpora of sentence pairs: accuracy in chunks, ratings of
+positions to be compared between runs, and translations to be compared with those of people.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from saccade.core.interfaces import Moment, SentencePairs, Variable
+from saccade.core.sweep import require_choices, require_count
+from saccade.models.decoding import greedy
+from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
+from saccade.models.translator import TranslatorConfig
+from saccade.models.word_proxy import WordProxyConfig
+from saccade.probes.model_probe import AbstractModelProbe
+from saccade.probes.translation import saliency, word_places
+
+Split = Literal["train", "validation", "test"]
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractCorpusProbe(AbstractModelProbe):
+    """A probe of some pairs of a split, which is part of the variables' names."""
+
+    models: ClassVar = (SequenceToSequenceConfig, TranslatorConfig, WordProxyConfig)
+    split: Split = "test"
+    """Which pairs."""
+
+    def __post_init__(self):
+        require_choices(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class PairAccuracy(AbstractCorpusProbe):
+    """Accuracy of the words of a split, with teacher forcing; all logits at once are never kept."""
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        text = f"share of {self.split} words and ends predicted correctly"
+        return {f"{self.split}_accuracy": Variable((), text)}
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        def counted(batch: SentencePairs) -> tuple[Array, Array]:
+            right = moment.model(batch).logits.argmax(-1) == batch.target
+            numbers = (jnp.sum(right & batch.target_mask), batch.target_mask.sum())
+            return numbers[0] / batch.size, numbers[1] / batch.size
+
+        right, words = moment.mean_of(counted, self.split)
+        return {f"{self.split}_accuracy": right / words}
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractSomePairs(AbstractCorpusProbe):
+    """A probe of some pairs, evenly spaced."""
+
+    pairs: int = 64
+    """Pairs to measure, at most."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_count(self, "pairs")
+
+    @classmethod
+    def example(cls) -> tuple[Self, tuple[Any, ...]]:
+        return cls(pairs=3), super().example()[1]
+
+    def chosen(self, moment: Moment) -> SentencePairs:
+        return some_pairs(moment.split(self.split), self.pairs)
+
+
+def some_pairs(batch: SentencePairs, pairs: int) -> SentencePairs:
+    """At most so many pairs, evenly spaced."""
+    count = min(pairs, batch.size)
+    return batch.examples(jnp.arange(count) * batch.size // count)
+
+
+@dataclasses.dataclass(frozen=True)
+class PairTables(AbstractSomePairs):
+    """alpha, log beta and Delta of every source word for every target word; NaN outside words."""
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        dims = (f"{self.split}_pair", "target", "source")
+        named = {
+            "alpha": ("attention of a target word to a source word", "1"),
+            "beta": ("log probability of the correct word, given one source word", "nat"),
+            "delta": ("saliency of a source word for a target word", "1"),
+        }
+        return {f"{name}_{self.split}": Variable(dims, *text) for name, text in named.items()}
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        batch, model = self.chosen(moment), moment.model
+        there = word_places(batch)[..., None] & batch.source_mask[:, None]
+        tables = {"alpha": model(batch).attention, "beta": model.lexical_probe(batch)}
+        tables["delta"] = saliency(model, batch)
+        return {
+            f"{name}_{self.split}": jnp.where(there, table, jnp.nan)
+            for name, table in tables.items()
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class GreedyWords(AbstractSomePairs):
+    """The words of greedy translations."""
+
+    models: ClassVar = (TranslatorConfig,)
+    longest: int = 50
+    """Words of a translation, at most, with its end."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_count(self, "longest")
+
+    @classmethod
+    def example(cls) -> tuple[Self, tuple[Any, ...]]:
+        return cls(pairs=3, longest=4), super().example()[1]
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        dims = (f"{self.split}_translated", "word")
+        return {f"words_{self.split}": Variable(dims, "id of a word of the translation", "id")}
+
+    def coordinates(self, task: Any) -> dict[str, tuple[str, Any]]:
+        return {"word": ("word", list(range(self.longest)))}
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        batch = self.chosen(moment)
+        found = greedy(moment.model, batch.source, batch.source_mask, self.longest)
+        return {f"words_{self.split}": found.words}

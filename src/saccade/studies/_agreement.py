@@ -1,0 +1,207 @@
+"""Agreement between runs on real text, shared by the studies of classification and translation:
+comparisons of tables of ratings, other runs, contexts, and tables with intervals.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from saccade.core.figure import HeatMap
+from saccade.core.record import Arm, Arms
+from saccade.core.statistics import t_interval
+from saccade.core.trajectory import at_place
+from saccade.probes.agreement import (
+    agreement,
+    best_step,
+    contextual_agreement,
+    mean_over,
+    random_baseline,
+    rank_agreement,
+    reached,
+)
+
+AGREEMENTS = {
+    "alpha_uniform": "A(alpha, beta uf)",
+    "uniform_proxy": "A(beta uf, beta px)",
+    "delta_uniform": "A(Delta, beta uf)",
+    "alpha_beta": "A(alpha, beta)",
+}
+"""beta uf: probe under uniform attention; beta px: of the bag-of-words proxy."""
+MORE = {
+    "alpha_frozen": "A(alpha, alpha fr)",
+    "alpha_alpha": "A(alpha, alpha)",
+    "model_1_uniform": "A(beta IBM 1, beta uf)",
+    "alpha_model_1": "A(alpha, beta IBM 1)",
+}
+"""alpha fr: attention over a frozen lexicon; alpha and beta of other runs are those of the other
+seeds; beta IBM 1: of IBM Model 1."""
+RATINGS = ("alpha", "beta", "delta")
+
+
+def _mean(rated: Callable[..., Any], first: Any, second: Any) -> Any:
+    """Mean over texts of a comparison of two tables that are NaN at padding."""
+    there = ~jnp.isnan(first)
+    return mean_over(rated(first, second, there), there.any(-1))
+
+
+def _vectorised(rated: Callable[..., Any], dims: int) -> Callable[..., Any]:
+    table = ",".join("abc"[:dims])
+    return jax.jit(jnp.vectorize(partial(_mean, rated), signature=f"({table}),({table})->()"))
+
+
+MEASURES = {"top": "agreement", "tau": "Kendall's tau"}
+_RATED = {"top": agreement, "tau": rank_agreement}
+COMPARE = {
+    (name, dims): _vectorised(rated, dims) for name, rated in _RATED.items() for dims in (2, 3)
+}
+PLACES = ("text", "pair", "target", "position", "source")
+"""Ends of the names of the dims of tables; the last is the dim of the positions that are rated."""
+
+
+def dims_of(table: xr.DataArray) -> list[str]:
+    """The dims of a table, without seeds and steps."""
+    return [str(dim) for dim in table.dims if str(dim).endswith(PLACES)]
+
+
+def compare(measure: str, first: xr.DataArray, second: xr.DataArray) -> xr.DataArray:
+    """A comparison of two tables, for every seed and, where one of them has it, step."""
+    dims = dims_of(first)
+    # Seed by seed: all tables of all seeds at once would take gigabytes.
+    rows = [
+        xr.apply_ufunc(
+            lambda *some: np.asarray(COMPARE[measure, len(dims)](*some)),
+            first.sel(seed=seed),
+            second.sel(seed=seed),
+            input_core_dims=[dims, dims],
+        )
+        for seed in first["seed"].values
+    ]
+    return xr.concat(rows, "seed").assign_coords(seed=first["seed"])
+
+
+def chance_of(table: xr.DataArray) -> xr.DataArray:
+    """Agreement by chance on the rows of a table."""
+    *rows, positions = dims_of(table)
+    found = xr.apply_ufunc(
+        lambda mask: np.asarray(random_baseline(jnp.asarray(mask))),
+        table.notnull(),
+        input_core_dims=[[*rows, positions]],
+        output_core_dims=[rows],
+    )
+    return found.mean(rows)
+
+
+def of_another(values: xr.DataArray, shift: int) -> xr.DataArray:
+    """The values of another seed, under the number of this one."""
+    return values.roll(seed=shift, roll_coords=False)
+
+
+def compared(runs: Mapping[str, Arm], splits: Sequence[str]) -> dict[str, Arm]:
+    """The runs without their tables, and `agreement`: the curves of all comparisons along the steps
+    of the run that is compared with the reference, which is the run `attention` of the same seed at
+    the step of its best test accuracy.
+
+    Tables are called after rating and split, such as `alpha_test`. The tables of all steps would be
+    most of the record. `frozen_lexicon`, `proxy` and `model_1` need not be there.
+    """
+    attention, uniform = runs["attention"].trajectory, runs["uniform"].trajectory
+    best = best_step(attention["test_accuracy"].fillna(-1.0))
+    shifts = range(1, attention.sizes["seed"])
+    found: dict[str, xr.DataArray] = {}
+    for split in splits:
+        reference = {name: at_place(attention[f"{name}_{split}"], best) for name in RATINGS}
+        alpha, beta = reference["alpha"], uniform[f"beta_{split}"]
+        for measure in MEASURES:
+            of = partial(compare, measure)
+            curves = {"alpha_uniform": of(alpha, beta)}
+            top = at_place(beta, curves["alpha_uniform"].fillna(-1.0).argmax("step"))
+            curves["delta_uniform"] = of(reference["delta"], beta)
+            curves["alpha_beta"] = of(alpha, of_another(attention[f"beta_{split}"], 1))
+            others = (of_another(attention[f"alpha_{split}"], shift) for shift in shifts)
+            several = [of(alpha, other) for other in others]
+            curves["alpha_alpha"] = xr.concat(several, "other").mean("other")
+            if "frozen_lexicon" in runs:
+                frozen = runs["frozen_lexicon"].trajectory
+                curves["alpha_frozen"] = of(alpha, frozen[f"alpha_{split}"])
+            if "proxy" in runs:
+                proxy = runs["proxy"].trajectory
+                chosen = best_step(proxy["test_accuracy"].fillna(-1.0))
+                curves["uniform_proxy"] = of(top, at_place(proxy[f"beta_{split}"], chosen))
+            if "model_1" in runs:
+                counted = runs["model_1"].trajectory[f"beta_{split}"]
+                curves["model_1_uniform"] = of(counted, beta)
+                curves["alpha_model_1"] = of(alpha, counted)
+            titles = {**AGREEMENTS, **MORE}
+            for name, values in curves.items():
+                text = f"{titles[name]}, {MEASURES[measure]}, {split} set"
+                named = values.astype(np.float32).assign_attrs(long_name=text, units="1")
+                found[f"{name}_{measure}_{split}"] = named
+        about = {"long_name": f"agreement by chance, {split} set", "units": "1"}
+        found[f"chance_{split}"] = chance_of(alpha).astype(np.float32).assign_attrs(about)
+    accuracy = [of_another(attention["test_accuracy"], shift) for shift in shifts]
+    text = "test accuracy, mean of the other seeds"
+    others = xr.concat(accuracy, "other").mean("other")
+    found["accuracy_of_others"] = others.assign_attrs(long_name=text, units="1")
+    arms = {"agreement": Arm(xr.Dataset(found), xr.Dataset(), xr.Dataset())}
+    for name, arm in runs.items():
+        whole = arm.trajectory
+        tables = [one for one in whole.data_vars if dims_of(whole[one])]
+        arms[name] = dataclasses.replace(arm, trajectory=whole.drop_vars(tables))
+    return arms
+
+
+def best_of(arms: Arms, corpus: str, name: str, more: str = "top_test") -> xr.DataArray:
+    """Largest agreement over the evaluated steps."""
+    values = arms[f"{corpus}_agreement"].trajectory[f"{name}_{more}"]
+    return values.max("step") if "step" in values.dims else values
+
+
+def in_context(arms: Arms, corpus: str, name: str, more: str = "top_test") -> xr.DataArray:
+    """xi in percent: accuracy of the other runs at the first step at which their attention agrees
+    with the reference more than these two do; their best accuracy if that never happens.
+    """
+    trajectory = arms[f"{corpus}_agreement"].trajectory
+    curve_, value = trajectory[f"alpha_alpha_{more}"], best_of(arms, corpus, name, more)
+    accuracy = trajectory["accuracy_of_others"]
+    found = contextual_agreement(curve_, accuracy, value)
+    return 100 * found.where(reached(curve_, value), accuracy.max("step"))
+
+
+def after_peak(corpus: str, end: int, arms: Arms, config: Any) -> xr.DataArray:
+    """A(alpha, beta uf) where the mean of the other seeds is largest, less that at an end."""
+    values = arms[f"{corpus}_agreement"].trajectory["alpha_uniform_top_test"]
+    others = (values.sum("seed") - values) / (values.sizes["seed"] - 1)
+    return at_place(values, others.argmax("step")) - at_place(values, end)
+
+
+def cell(values: xr.DataArray) -> tuple[float, str]:
+    """Mean over seeds, and the mean with its interval as a text."""
+    numbers = values.values[np.isfinite(values.values)]
+    if not numbers.size:
+        return np.nan, "-"
+    mean = float(numbers.mean())
+    if numbers.size < 2:
+        return mean, f"{mean:.1f}"
+    low, high = t_interval(numbers)
+    return mean, f"{mean:.1f}\n[{low:.1f}, {high:.1f}]"
+
+
+def table(
+    label: str,
+    columns: Sequence[str],
+    rows: Mapping[str, Sequence[xr.DataArray | float]],
+) -> HeatMap:
+    """Numbers of the paper as they are, ours with intervals."""
+    cells = [
+        [cell(one) if isinstance(one, xr.DataArray) else (one, f"{one:g}") for one in row]
+        for row in rows.values()
+    ]
+    values = np.asarray([[cell[0] for cell in row] for row in cells])
+    texts = np.asarray([[cell[1] for cell in row] for row in cells], object)
+    return HeatMap(label, np.asarray(columns), np.asarray(list(rows)), values, texts=texts)
