@@ -22,7 +22,8 @@ from record_parts import (
 )
 
 from saccade.core.record import Arm, Record
-from saccade.studies import _agreement, ktiw_classification, sen_sst
+from saccade.studies import ktiw_classification, sen_sst
+from saccade.studies._agreement import MEASURES
 from saccade.studies.sen_sst import HEADS, NAMES, TEXT_ACCURACY
 from saccade.theory.score_and_norm import norm_of_score
 
@@ -106,7 +107,7 @@ def _agreement() -> Arm:
     curves: dict[str, Any] = {
         f"{name}_{measure}_{split}": on("step", EVALUATED, top * peak) * per_seed()
         for name, top in levels.items()
-        for measure in _agreement.MEASURES
+        for measure in MEASURES
         for split in ktiw_classification.SPLITS
     }
     rising = on("step", EVALUATED, np.linspace(0.5, 0.9, EVALUATED.size))
@@ -114,7 +115,7 @@ def _agreement() -> Arm:
     single = {f"chance_{split}": 0.06 * per_seed() for split in ktiw_classification.SPLITS}
     single |= {
         f"uniform_proxy_{measure}_{split}": 0.7 * per_seed()
-        for measure in _agreement.MEASURES
+        for measure in MEASURES
         for split in ktiw_classification.SPLITS
     }
     return trained(found.assign(single))

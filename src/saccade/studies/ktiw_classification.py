@@ -175,15 +175,17 @@ def experiment(config: Config, lab: Lab) -> Arms:
     for corpus, task in config.tasks.items():
         found = _runs(config, lab, corpus, task, config.model)
         found["proxy"] = _proxy(config, lab, corpus, task)
-        arms |= {f"{corpus}_{name}": arm for name, arm in compared(found, SPLITS).items()}
+        arms |= _named(corpus, compared(found, SPLITS))
         if config.vectors and corpus in config.vector_corpora:
             size, given = config.vector_size, config.vectors
             model = dataclasses.replace(config.model, features=size, vectors=given)
-            found = _runs(config, lab, f"{corpus}_vectors", task, model)
-            arms |= {
-                f"{corpus}_vectors_{name}": arm for name, arm in compared(found, SPLITS).items()
-            }
+            name = f"{corpus}_vectors"
+            arms |= _named(name, compared(_runs(config, lab, name, task, model), SPLITS))
     return arms
+
+
+def _named(corpus: str, arms: Arms) -> dict[str, Arm]:
+    return {f"{corpus}_{name}": arm for name, arm in arms.items()}
 
 
 def _runs(
