@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +94,19 @@ def _use_data(options: RunOptions | ReproduceOptions) -> None:
 
 
 def _lacking(config: Any) -> str:
-    """What a config lacks to be run: the first of its corpora (itself, its `tasks`, or among its
-    fields) that is not here.
+    """What a config lacks to be run: the first of its corpora (itself, among its fields, or in what
+    it gives as `tasks`) that is not here.
     """
+    inner: list[Any] = []
     if isinstance(config, AbstractCorpus):
         return config.missing
-    if not dataclasses.is_dataclass(config):
-        return ""
-    fields = (getattr(config, field.name) for field in dataclasses.fields(config))
-    inner = (*getattr(config, "tasks", {}).values(), *fields)
+    if isinstance(config, Mapping):
+        inner = list(config.values())
+    elif isinstance(config, list | tuple):
+        inner = list(config)
+    elif dataclasses.is_dataclass(config):
+        inner = [getattr(config, field.name) for field in dataclasses.fields(config)]
+        inner.append(getattr(config, "tasks", ()))
     return next(filter(None, map(_lacking, inner)), "")
 
 

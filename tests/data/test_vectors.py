@@ -1,24 +1,19 @@
 """Word vectors by path and by name, and embeddings that begin with them."""
 
 import gzip
+import os
 
 import jax
 import numpy as np
 import pytest
 
 from saccade.core.errors import ConfigError, FileError
-from saccade.data import vectors
 from saccade.data.vectors import vectors_for
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.tasks.keyword_sentences import KeywordSentences
 from saccade.tasks.labelled_text import LabelledText
 
 TEXT = "good 1 2.5 -3\nfilm 0.5 0 4e-1\n"
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> None:
-    vectors._read.cache_clear()
 
 
 @pytest.mark.parametrize("end", ["", ".gz"])
@@ -33,15 +28,25 @@ def test_words_are_looked_up_in_a_file(tmp_path, end):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("good 1 2\nfilm 1\n", "line 2: got 1 numbers, allowed: 2 as in line 1"),
-        ("good 1 x\n", "allowed: numbers behind every word"),
-        ("good\n", "allowed: a word and its numbers"),
+        ("good 1 2\nfilm 1\n", "line 2: got 1 numbers, allowed: 2 finite numbers"),
+        ("good 1 x\n", "line 1: .*, allowed: numbers"),
+        ("good 1 nan\n", "line 1: got a number that is not, allowed: 2 finite numbers"),
+        ("good\n", "line 1: got 0 numbers, allowed: a word and its numbers"),
+        ("", "got an empty file"),
     ],
 )
 def test_a_file_that_has_no_vectors_is_refused(tmp_path, text, message):
     (tmp_path / "v.txt").write_text(text)
     with pytest.raises(FileError, match=message):
         vectors_for(str(tmp_path / "v.txt"), ["good"])
+
+
+def test_a_file_that_has_changed_is_read_again(tmp_path):
+    path = tmp_path / "v.txt"
+    for number in (1, 2):
+        path.write_text(f"good {number}\n")
+        os.utime(path, (number, number))
+        assert vectors_for(str(path), ["good"])[0].tolist() == [[number]]
 
 
 def test_a_missing_file_is_named():

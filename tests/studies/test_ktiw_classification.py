@@ -104,7 +104,8 @@ def test_context_is_the_accuracy_at_which_attention_agrees_as_much():
     never = arm.assign(alpha_uniform_top_test=arm["alpha_uniform_top_test"] + 1)
     arms = {"sst2_agreement": dataclasses.replace(record.arms["sst2_agreement"], trajectory=never)}
     found = study.in_context(arms, "sst2", "alpha_uniform")
-    np.testing.assert_allclose(found[0], 100 * accuracy.max())
+    np.testing.assert_allclose(found[0], 100 * accuracy[-1])
+    assert found.attrs["starred"] == found.sizes["seed"]
 
 
 def test_one_seed_has_no_other_runs():

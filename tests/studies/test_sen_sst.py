@@ -117,7 +117,8 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few")
 def test_words_are_reduced_to_gaps_and_attended_words():
     text: Any = Text()
-    kept = sen_sst.words_arm(measured(), text).trajectory
+    best = xr.DataArray([4, 2], {"seed": [0, 1]}, ("seed",))
+    kept = sen_sst.words_arm(measured(), text, best).trajectory
     # By score: powerful, best, a; "film" never exceeds the floor and has no gap.
     np.testing.assert_allclose(kept["gap_words"][0], [0.3, 0, 0, np.nan], atol=1e-6)
     assert kept["top_word"].values[0].tolist() == ["powerful", "best"]
@@ -126,6 +127,10 @@ def test_words_are_reduced_to_gaps_and_attended_words():
     # Sentences 1 and 2 have "powerful", 0 and 2 have "best".
     np.testing.assert_allclose(kept["purity_near_top"][0, :2], [(0.5 + 0) / 2, (1 + 0.5) / 2])
     np.testing.assert_allclose(kept["occurrence_attended"][0, 3], 3)
+    # The second seed was at its best after two steps: nothing behind them counts.
+    assert np.isnan(kept["purity_attended"][1, 3:]).all()
+    assert np.isnan(kept["pair_score"][1, 3:]).all()
+    np.testing.assert_allclose(sen_sst.at_last(kept["pair_score"]).sel(chosen="best"), [1, 0.5])
 
 
 @pytest.mark.usefixtures("few")

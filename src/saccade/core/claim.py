@@ -184,14 +184,32 @@ class Claim:
             return judged
         return dataclasses.replace(judged, verdict="undetermined", reason=self._needed)
 
+    def _partly(
+        self, unmet: Mapping[int, str], measured: Sequence[Any], is_swept: bool
+    ) -> Judgement:
+        """Undetermined, because of some checks; the others show their numbers."""
+        reason = "; ".join(dict.fromkeys(unmet.values()))
+        if not measured or is_swept:
+            return Judgement(self.id, "undetermined", (), reason)
+        checks: tuple[Check, ...] = self.checks  # pyright: ignore[reportAssignmentType]
+        numbers = iter(measured)
+        findings = tuple(
+            _no_number(check, unmet[place]) if place in unmet else _find(check, next(numbers))
+            for place, check in enumerate(checks)
+        )
+        return Judgement(self.id, "undetermined", findings, reason)
+
     def _judged(self, record: Record, config: Any) -> Judgement:
         checks: tuple[Check, ...] = self.checks  # pyright: ignore[reportAssignmentType]
-        try:
-            measured = [_measured(check, record, config) for check in checks]
-        except (PremiseNotMetError, MissingArmError) as unmet:
-            reason = f"premise not met: {unmet}"
-            return Judgement(self.id, "undetermined", (), reason)
-        dims = {dim for samples, _ in measured for sample in samples for dim in sample.dims}
+        measured, unmet = [], {}
+        for place, check in enumerate(checks):
+            try:
+                measured.append(_measured(check, record, config))
+            except (PremiseNotMetError, MissingArmError) as error:
+                unmet[place] = f"premise not met: {error}"
+        if unmet:
+            return self._partly(unmet, measured, bool(record.sweeps))
+        dims = _dims([sample for samples, _ in measured for sample in samples])
         sweeps = [dim for dim in record.sweeps if dim in dims]
         if not sweeps:
             findings = tuple(map(_find, checks, measured))
@@ -213,6 +231,11 @@ class Claim:
         reason = ", ".join(f"{word} in {count}" for word, count in counts.items())
         reason = f"{reason} of {len(cells)} cells"
         return Judgement(self.id, verdict, cells[0][2], reason, tuple(cells))
+
+
+def _no_number(check: Check, reason: str) -> Finding:
+    nan = math.nan
+    return Finding(check.quantity, str(check.bound), "undetermined", nan, nan, nan, 0, reason)
 
 
 def _measured(check: Check, record: Record, config: Any) -> tuple[list[xr.DataArray], xr.DataArray]:

@@ -102,9 +102,16 @@ class Lab:
         if devices[0].platform == "cpu":
             return f"CPU, {len(devices)} cores"
         name = kind if len(devices) == 1 else f"{len(devices)} x {kind}"
-        coarse = jax.config.jax_default_matmul_precision is None and self.precision == "float32"  # pyright: ignore[reportAttributeAccessIssue]
-        # JAX's default there: factors are rounded to 10 binary digits, sums are in float32.
-        return f"{name}, matrix products in TF32" if coarse and "NVIDIA" in kind else name
+        return f"{name}, matrix products in TF32" if self._rounds_factors(devices[0]) else name
+
+    def _rounds_factors(self, device: Any) -> bool:
+        """Whether matrix products round their factors to 10 binary digits (sums are in float32),
+        which is JAX's default on NVIDIA's GPUs since Ampere.
+        """
+        asked = jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]
+        exact = self.precision == "float64" or asked in ("highest", "float32", "F32_F32_F32")
+        since = float(getattr(device, "compute_capability", 0) or 0)
+        return device.platform == "gpu" and since >= 8 and not exact
 
     @plainly
     def train(

@@ -3,7 +3,7 @@
 A record has hundreds of small variables, for each of which a general reader or writer looks up
 dimensions many times over. This one knows what records hold: numbers, booleans and texts, with
 dimensions in the same group, without dates or dimensions of outer groups. A variable whose encoding
-has a `scale_factor` is packed into whole numbers of 16 bits, if it has no NaN and fits.
+has a `scale_factor` is packed into whole numbers of 16 bits, if it has multiples of it only.
 """
 
 import io
@@ -147,11 +147,14 @@ def _write(group: h5py.Group, dataset: xr.Dataset, number: Iterator[int]) -> Non
 def _created(
     group: h5py.Group, name: str, values: np.ndarray, scale: float | None = None
 ) -> h5py.Dataset:
-    if scale and np.max(np.abs(values)) < scale * np.iinfo(np.int16).max:  # False for NaN
-        packed = np.round(values / scale).astype(np.int16)
-        made = group.create_dataset(name, data=packed, compression=6, shuffle=True)
-        made.attrs["scale_factor"] = scale
-        return made
+    if scale and values.size:
+        counts = values / scale
+        # False for NaN, and for numbers that packing would round.
+        if np.all((np.abs(counts) < np.iinfo(np.int16).max) & (counts == np.round(counts))):
+            packed = counts.astype(np.int16)
+            made = group.create_dataset(name, data=packed, compression=6, shuffle=True)
+            made.attrs["scale_factor"] = scale
+            return made
     if values.dtype.kind in "UO":
         return group.create_dataset(name, data=values.astype(object), dtype=h5py.string_dtype())
     if values.dtype.kind == "b":

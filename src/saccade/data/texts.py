@@ -50,6 +50,10 @@ class AbstractText(AbstractCorpus):
     def source(self, split: str) -> str:
         """Where the rows of a split come from, for messages."""
 
+    def limited(self, rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
+        """The rows that are kept of every split; by default all."""
+        return rows
+
     def check_settings(self) -> None:
         """Refuse settings that no corpus can have, before anything is read."""
         fields = [field.name for field in dataclasses.fields(self)]  # pyright: ignore[reportArgumentType]
@@ -101,6 +105,7 @@ class AbstractText(AbstractCorpus):
     def _content(self) -> "_Content":
         rows = self.read()
         rows |= drawn_shares(self, rows["train"], self.source("train"))
+        rows = self.limited(rows)
         files = {split: self.source(split) for split in SPLITS if split in rows}
         names = _label_names(files["train"], rows["train"])
         for split, file in files.items():

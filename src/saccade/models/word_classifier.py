@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Batch, HasVocabulary, Output
 from saccade.core.sweep import require_count
 from saccade.models.recurrence import looked_up
+from saccade.models.recurrent_classifier import require_two_labels
 from saccade.tasks.keyword_sentences import KeywordSentences
 
 PerPosition = Float[Array, "sentence position"]
@@ -62,6 +63,7 @@ class WordClassifierConfig(AbstractModelConfig):
         return cls(dimension=4), KeywordSentences.example()
 
     def build(self, task: HasVocabulary, key: PRNGKeyArray) -> WordClassifier:
+        require_two_labels(task)
         word_key, readout_key = jax.random.split(key)
         size = self.dimension
         embeddings = size**-0.5 * jax.random.normal(word_key, (task.vocabulary_size, size))

@@ -136,7 +136,7 @@ def corpora_of(record: Record) -> dict[str, str]:
     parts = [part for arm in record.arms.values() for part in (arm.trajectory, arm.snapshot)]
     named = {part.attrs["corpus"]: part.attrs for part in parts if "corpus" in part.attrs}
     return {
-        f"corpus {name}": f"{about['citation']}; licence: {about['licence']}"
+        f"corpus {name}": f"{about.get('citation', '')}; licence: {about.get('licence', '?')}"
         for name, about in named.items()
     }
 

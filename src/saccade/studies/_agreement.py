@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from saccade.core.figure import HeatMap
+from saccade.core.figure import HeatMap, Panel, curve, level
 from saccade.core.record import Arm, Arms
 from saccade.core.statistics import t_interval
 from saccade.core.trajectory import at_place
@@ -162,15 +162,23 @@ def best_of(arms: Arms, corpus: str, name: str, more: str = "top_test") -> xr.Da
     return values.max("step") if "step" in values.dims else values
 
 
-def in_context(arms: Arms, corpus: str, name: str, more: str = "top_test") -> xr.DataArray:
-    """xi in percent: accuracy of the other runs at the first step at which their attention agrees
-    with the reference more than these two do; their best accuracy if that never happens.
+def in_context(
+    arms: Arms,
+    corpus: str,
+    name: str,
+    more: str = "top_test",
+    performance: xr.DataArray | None = None,
+) -> xr.DataArray:
+    """xi in percent: performance (by default the accuracy) of the other runs at the first step at
+    which their attention agrees with the reference more than these two do; that at the end if it
+    never happens (which the paper, and `table`, mark by a star).
     """
     trajectory = arms[f"{corpus}_agreement"].trajectory
     curve_, value = trajectory[f"alpha_alpha_{more}"], best_of(arms, corpus, name, more)
-    accuracy = trajectory["accuracy_of_others"]
-    found = contextual_agreement(curve_, accuracy, value)
-    return 100 * found.where(reached(curve_, value), accuracy.max("step"))
+    accuracy = trajectory["accuracy_of_others"] if performance is None else performance
+    found, is_reached = contextual_agreement(curve_, accuracy, value), reached(curve_, value)
+    xi = 100 * found.where(is_reached, at_place(accuracy, -1))
+    return xi.assign_attrs(starred=int((~is_reached).sum()))
 
 
 def after_peak(corpus: str, end: int, arms: Arms, config: Any) -> xr.DataArray:
@@ -181,15 +189,17 @@ def after_peak(corpus: str, end: int, arms: Arms, config: Any) -> xr.DataArray:
 
 
 def cell(values: xr.DataArray) -> tuple[float, str]:
-    """Mean over seeds, and the mean with its interval as a text."""
+    """Mean over seeds, and the mean with its interval as a text; with a star if for some seeds the
+    number stands for one that does not exist.
+    """
     numbers = values.values[np.isfinite(values.values)]
     if not numbers.size:
         return np.nan, "-"
-    mean = float(numbers.mean())
+    mean, star = float(numbers.mean()), "*" * bool(values.attrs.get("starred"))
     if numbers.size < 2:
-        return mean, f"{mean:.1f}"
+        return mean, f"{mean:.1f}{star}"
     low, high = t_interval(numbers)
-    return mean, f"{mean:.1f}\n[{low:.1f}, {high:.1f}]"
+    return mean, f"{mean:.1f}{star}\n[{low:.1f}, {high:.1f}]"
 
 
 def table(
@@ -205,3 +215,17 @@ def table(
     values = np.asarray([[cell[0] for cell in row] for row in cells])
     texts = np.asarray([[cell[1] for cell in row] for row in cells], object)
     return HeatMap(label, np.asarray(columns), np.asarray(list(rows)), values, texts=texts)
+
+
+def agreement_panel(arms: Arms, corpus: str, title: str) -> Panel:
+    """All agreements of a corpus along training, and chance."""
+    trajectory = arms[f"{corpus}_agreement"].trajectory.sel(step=slice(1, None))
+    lines = [
+        curve(text, trajectory[f"{name}_top_test"])
+        for name, text in {**AGREEMENTS, **MORE}.items()
+        if "step" in getattr(trajectory.get(f"{name}_top_test"), "dims", ())
+    ]
+    ends = (float(trajectory["step"][0]), float(trajectory["step"][-1]))
+    by_chance = float(trajectory["chance_test"].mean())
+    lines.append(level("chance", ends, by_chance, "theory"))
+    return Panel(title, "step", "agreement", tuple(lines), "log")

@@ -90,12 +90,21 @@ class NamedText(AbstractText):
             rows = [
                 row for row in rows if row.text.strip() and row.label in (self.keep or (row.label,))
             ]
-            kept[split] = rows = rows[: self.first]
-            if split != "train" and self.held_out is not None and len(rows) > self.held_out:
-                drawn = np.random.default_rng(self.split_seed).permutation(len(rows))
-                kept[split] = [rows[at] for at in np.sort(drawn[: self.held_out])]
+            kept[split] = rows[: self.first]
         if not kept["train"]:
             raise ConfigError(f"keep: got {self.keep}, allowed: labels of {self.name}")
+        if self.first is not None and len({row.label for row in kept["train"]}) < 2:
+            allowed = f"more texts, because those of {self.name} are sorted by label"
+            raise ConfigError(f"first: got {self.first}, which have one label, allowed: {allowed}")
+        return kept
+
+    def limited(self, rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
+        if self.held_out is None:
+            return rows
+        kept = {"train": rows["train"]}
+        for split in rows.keys() - {"train"}:
+            order = np.random.default_rng(self.split_seed).permutation(len(rows[split]))
+            kept[split] = [rows[split][at] for at in np.sort(order[: self.held_out])]
         return kept
 
     @property
