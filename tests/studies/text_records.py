@@ -3,6 +3,7 @@ each check.
 """
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from record_parts import (
 )
 
 from saccade.core.record import Arm, Record
-from saccade.studies import ktiw_classification, sen_sst
+from saccade.studies import ktiw_classification, ktiw_translation, sen_sst
 from saccade.studies._agreement import MEASURES
 from saccade.studies.sen_sst import HEADS, NAMES, TEXT_ACCURACY
 from saccade.theory.score_and_norm import norm_of_score
@@ -115,19 +116,19 @@ def sst_record() -> Record:
 EVALUATED = np.asarray(ktiw_classification.Config().evaluated.at)
 
 
-def _agreement() -> Arm:
+def _agreement(steps: np.ndarray = EVALUATED, more: tuple[str, ...] = ()) -> Arm:
     """Agreements far above chance, with a peak halfway."""
-    peak = 1 - 0.5 * abs(np.linspace(-1, 1, EVALUATED.size))
+    peak = 1 - 0.5 * abs(np.linspace(-1, 1, steps.size))
     levels = {"alpha_uniform": 0.5, "delta_uniform": 0.6, "alpha_beta": 0.6, "alpha_frozen": 0.15}
-    levels |= {"alpha_alpha": 0.8}
+    levels |= {"alpha_alpha": 0.8, **dict.fromkeys(more, 0.5)}
     curves: dict[str, Any] = {
-        f"{name}_{measure}_{split}": on("step", EVALUATED, top * peak) * per_seed()
+        f"{name}_{measure}_{split}": on("step", steps, top * peak) * per_seed()
         for name, top in levels.items()
         for measure in MEASURES
         for split in ktiw_classification.SPLITS
     }
-    rising = on("step", EVALUATED, np.linspace(0.5, 0.9, EVALUATED.size))
-    found = along(EVALUATED, accuracy_of_others=rising, **curves).drop_vars("diverged_at")
+    rising = on("step", steps, np.linspace(0.5, 0.9, steps.size))
+    found = along(steps, accuracy_of_others=rising, **curves).drop_vars("diverged_at")
     single = {f"chance_{split}": 0.06 * per_seed() for split in ktiw_classification.SPLITS}
     single |= {
         f"uniform_proxy_{measure}_{split}": 0.7 * per_seed()
@@ -148,7 +149,44 @@ def classification_record() -> Record:
     return record_of("ktiw_classification", ktiw_classification.Config(seeds=SEEDS), arms)
 
 
-RECORDS = {"sen_sst": sst_record, "ktiw_classification": classification_record}
+TRANSLATED = np.asarray(ktiw_translation.Config().evaluated.at)
+
+
+def translation_record() -> Record:
+    steps = TRANSLATED
+    rising = on("step", steps, np.linspace(0.1, 0.6, steps.size))
+    run = along(steps, loss=1 - rising, test_accuracy=rising, attention_entropy=rising)
+    words = {"source": ["1 a", "2 b"], "target": ["1 c", "2 d", "3 e"]}
+    table = xr.DataArray(
+        np.full((4, 3, 2), 0.5), {"step": steps[-4:], **words}, ("step", "target", "source")
+    )
+    pair = xr.Dataset({"alpha_attention": table, "beta_uniform": np.log(table)})
+    arms: dict[str, Arm] = {}
+    for corpus in ktiw_translation.ALL:
+        arms[f"{corpus}_agreement"] = _agreement(steps, more=("model_1_uniform", "alpha_model_1"))
+        arms |= {f"{corpus}_{name}": trained(run) for name in ("attention", "uniform", "proxy")}
+        arms[f"{corpus}_pair"] = trained(pair)
+        if corpus in ktiw_translation.CORPORA:
+            scores = along(steps, bleu=40 * rising).drop_vars("diverged_at")
+            arms[f"{corpus}_bleu"] = trained(scores.assign(bleu_beam=25 * per_seed()))
+    falls = {"attention": 0.8, "probe": 0.9, "uniform": 1.4}
+    errors = {
+        f"error_{name}": on("step", steps, 1 - 0.8 * np.linspace(0, 1, steps.size) ** (1 / speed))
+        for name, speed in falls.items()
+    }
+    errors["error_attention"] = errors["error_attention"].where(steps < steps[-1], 0.05)
+    found = along(steps, **errors).drop_vars("diverged_at")
+    proxy = on("proxy_step", (0, 100), (0.9, 0.4)) * per_seed()
+    found = found.assign(error_proxy=proxy, error_model_1=0.3 * per_seed())
+    arms["lexicon_alignment"] = trained(found)
+    return record_of("ktiw_translation", ktiw_translation.Config(seeds=SEEDS), arms)
+
+
+RECORDS = {
+    "sen_sst": sst_record,
+    "ktiw_classification": classification_record,
+    "ktiw_translation": translation_record,
+}
 
 
 def _lags(score: xr.DataArray) -> xr.DataArray:
@@ -182,17 +220,21 @@ def _by_head(edit: Any) -> list[Edit]:
     return [edit(head) for head in HEADS]
 
 
-def _each(name: str, edit: Any) -> list[Edit]:
+def _each(name: str, edit: Any, corpora: Any = tuple(ktiw_classification.CORPORA)) -> list[Edit]:
     """The same edit of every corpus."""
-    return [change(f"{corpus}_agreement", name, edit) for corpus in ktiw_classification.CORPORA]
+    return [change(f"{corpus}_agreement", name, edit) for corpus in corpora]
 
 
 def _only_rising(values: xr.DataArray) -> xr.DataArray:
-    return values * 0 + on("step", EVALUATED, np.linspace(0.3, 0.6, EVALUATED.size))
+    steps = values["step"].values
+    return values * 0 + on("step", steps, np.linspace(0.3, 0.6, steps.size))
 
 
 def _only_falling(values: xr.DataArray) -> xr.DataArray:
-    return values * 0 + on("step", EVALUATED, np.linspace(0.6, 0.3, EVALUATED.size))
+    return _only_rising(values).isel(step=slice(None, None, -1)).assign_coords(step=values["step"])
+
+
+_in_pairs = partial(_each, corpora=tuple(ktiw_translation.CORPORA))
 
 
 REFUTATIONS: Refutations = {
@@ -206,6 +248,19 @@ REFUTATIONS: Refutations = {
         *_each("alpha_uniform_top_test", _only_falling),
         *_each("alpha_uniform_top_test", _only_rising),
     ],
+    "C-12m": [
+        *_in_pairs("alpha_uniform_top_test", lambda values: 0.2 * values),
+        *_in_pairs("uniform_proxy_top_test", lambda values: 0.1 * values),
+        *_in_pairs("alpha_beta_top_test", lambda values: 0.1 * values),
+    ],
+    "C-12n": _in_pairs("model_1_uniform_top_test", lambda values: 0.1 * values),
+    "C-14m": [
+        *_in_pairs("alpha_uniform_top_test", _only_falling),
+        *_in_pairs("alpha_uniform_top_test", _only_rising),
+    ],
+    "C-15m": _in_pairs("delta_uniform_top_test", lambda values: 0.1 * values),
+    "C-8m": [change("lexicon_alignment", "error_attention", lambda error: 0.1 * error)],
+    "C-8n": [change("lexicon_alignment", "error_model_1", lambda error: 0.1 * error)],
     "C-15": _each("delta_uniform_top_test", lambda values: 0.1 * values),
     "A-15": [at_end(f"{arm} {arm}_short", "test_accuracy", plus(0.05)) for arm in NAMES],
     "A-15b": [at_end(f"{arm}_short", "test_accuracy", plus(-0.02)) for arm in NAMES],
