@@ -66,8 +66,8 @@ CORPORA = {
     "tatoeba": "Tatoeba, De-En (paper: IWSLT)",
 }
 ALL = {**CORPORA, LEXICON: "generated lexicon"}
-REVERSED = ("tatoeba",)
-"""Corpora whose second language is the source."""
+UNSPLIT = ("tatoeba",)
+"""Corpora without held-out pairs, which are drawn from the training pairs."""
 EVALUATED = (0, 50, 100, 500, 1000, 1500)
 """The first steps at which the paper evaluates; then every 2,000."""
 RUNS = ("attention", "uniform")
@@ -192,9 +192,8 @@ class Config(AbstractSeededConfig):
             if name == LEXICON:
                 found[name] = LexiconCorpus(self.lexicon)
                 continue
-            task = partial(NamedPairs, name, reverse=name in REVERSED, **sizes)
-            # A corpus without held-out pairs gives some of its own.
-            found[name] = task(test_share=0.01) if name in REVERSED else task()
+            share = 0.01 if name in UNSPLIT else 0.0
+            found[name] = NamedPairs(name, test_share=share, **sizes)
         return found
 
     @property
@@ -658,12 +657,13 @@ def _pair(arms: Arms, corpus: str) -> Figure:
             chosen = shown[name].sel(step=step).transpose("target", "source")
             chosen = chosen.isel(target=slice(None, None, -1))  # the first word on top
             values = chosen.values if name.startswith("alpha") else np.exp(chosen.values)
-            names = (chosen["source"].values, chosen["target"].values)
-            cells = HeatMap(label, *names, values, numbered=False)
-            panels.append(Panel(f"{label}, step {step}", "source", "target", (cells,)))
+            places = np.asarray([str(at) for at in range(1, chosen.sizes["source"] + 1)])
+            cells = HeatMap(label, places, chosen["target"].values, values, numbered=False)
+            panels.append(Panel(f"{label}, step {step}", "source word", "target", (cells,)))
     caption = (
         "Attention (first row) and the probability of the correct word given one source word under"
-        " uniform attention (second row), of the first compared pair and the first seed."
+        " uniform attention (second row), of the first compared pair and the first seed. Source:"
+        f" {', '.join(shown['source'].values)}."
     )
     title = f"One pair along training: {ALL[corpus]}"
     return Figure(f"ktiw_translation_pair_{corpus}", title, caption, tuple(panels))
