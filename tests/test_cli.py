@@ -327,15 +327,18 @@ STUDIES = (
     "kernels_convergence",
     "kernels_stationary",
     "ktiw_agreement",
+    "ktiw_classification",
     "ktiw_copying",
     "ktiw_fate",
     "ktiw_limits",
     "ktiw_multihead",
     "ktiw_proxy",
     "ktiw_reflection",
+    "ktiw_translation",
     "sen",
     "sen_convolution",
     "sen_query",
+    "sen_sst",
     "sen_synergy",
     "topics_attention",
     "topics_optima",
@@ -344,7 +347,7 @@ STUDIES = (
 )
 
 
-def test_list_names_the_seventeen_studies(capsys):
+def test_list_names_the_twenty_studies(capsys):
     assert called("list", "--json") == 0
     assert tuple(row["name"] for row in json.loads(capsys.readouterr().out)) == STUDIES
     assert called("list") == 0

@@ -131,6 +131,7 @@ def test_pairs_and_padding_do_not_touch_one_another(way):
     assert np.array_equal(together.words[:1], alone.words)
 
 
+@pytest.mark.slow
 def test_a_trained_model_copies():
     """The words of the source, in order, then END: of sequences that it was not trained on."""
     task = Copying(3, 5)

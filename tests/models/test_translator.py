@@ -394,6 +394,7 @@ def test_only_a_key_brings_dropout():
         assert loss(other, keys[0]) == loss(other)
 
 
+@pytest.mark.slow
 def test_a_training_sweeps_dropout(lab):
     """In the engine, which gives a new key at every step, and None when it measures."""
     task = LexiconSentences.example()

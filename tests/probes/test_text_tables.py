@@ -35,7 +35,7 @@ def build(config):
 def test_tables_are_nan_at_padding_and_rank_as_the_model_does(config):
     model = build(config)
     moment = Moment(TASK, model, BATCH, BATCH, own_loss, lambda: model)
-    found = TextTables("test", texts=4)(moment)
+    found = jax.jit(lambda: TextTables("test", texts=4)(moment))()
     for table in found.values():
         np.testing.assert_array_equal(np.isnan(table), ~np.asarray(MASK))
     weights = np.where(MASK, model(BATCH).attention, np.nan)
@@ -57,16 +57,17 @@ def test_some_texts_are_evenly_spaced():
 def test_saliency_is_minus_the_derivative_of_the_own_loss(config):
     with jax.enable_x64(True):
         model = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), build(config))
-        found = np.asarray(saliency(model, BATCH))
+        found = np.asarray(jax.jit(saliency)(model, BATCH))
         step = 1e-5
 
-        def loss(text: int, place: int, by: float) -> float:
+        @jax.jit
+        def loss(text: int, place: int, by: float) -> jax.Array:
             one = BATCH.examples(jnp.asarray([text]))
             gates = jnp.ones((1, 4)).at[0, place].add(by)
-            return float(cross_entropy(model(one, gates).logits, one.labels))
+            return cross_entropy(model(one, gates).logits, one.labels)
 
         for text, place in np.argwhere(np.asarray(MASK)):
-            slope = (loss(text, place, step) - loss(text, place, -step)) / (2 * step)
+            slope = float(loss(text, place, step) - loss(text, place, -step)) / (2 * step)
             np.testing.assert_allclose(found[text, place], -slope, rtol=1e-5, atol=1e-9)
 
 

@@ -41,6 +41,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return find_study("ktiw_translation").run(TINY, lab)
 
 
+@pytest.mark.slow
 def test_a_tiny_run_has_agreements_and_alignment_errors(record):
     expected = {"agreement", "alignment", "attention", "uniform", "proxy", "model_1", "pair"}
     assert {f"lexicon_{name}" for name in expected} == set(record.arms)
@@ -51,12 +52,14 @@ def test_a_tiny_run_has_agreements_and_alignment_errors(record):
     assert not record.arms["lexicon_attention"].trajectory.sizes.keys() & {"test_pair", "source"}
 
 
+@pytest.mark.slow
 def test_counting_aligns_the_generated_corpus_better_than_an_untrained_model(record):
     errors = record.arms["lexicon_alignment"].trajectory
     counted, at_first = errors["error_model_1"], errors["error_attention"].isel(step=0)
     assert (counted < at_first).all()
 
 
+@pytest.mark.slow
 def test_figures_of_a_record_without_real_corpora(record):
     names = [figure.name for figure in find_study("ktiw_translation").drawn(record)]
     assert names == [

@@ -155,7 +155,7 @@ TRANSLATED = np.asarray(ktiw_translation.Config().evaluated.at)
 def translation_record() -> Record:
     steps = TRANSLATED
     rising = on("step", steps, np.linspace(0.1, 0.6, steps.size))
-    run = along(steps, loss=1 - rising, test_accuracy=rising, attention_entropy=rising)
+    run = along(steps, loss=1 - rising, test_word_accuracy=rising, attention_entropy=rising)
     words = {"source": ["1 a", "2 b"], "target": ["1 c", "2 d", "3 e"]}
     table = xr.DataArray(
         np.full((4, 3, 2), 0.5), {"step": steps[-4:], **words}, ("step", "target", "source")

@@ -127,6 +127,7 @@ def test_multi30k(real_data: Path):
     np.testing.assert_array_equal(turned.splits["test"].source, task.splits["test"].target)
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_pieces_of_multi30k(real_data: Path):
     pytest.importorskip("sentencepiece", reason="needs the extra 'text'")
@@ -142,6 +143,7 @@ def test_pieces_of_multi30k(real_data: Path):
     assert np.mean([one == other for one, other in zip(decoded, written, strict=True)]) > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_tatoeba_has_no_splits_of_its_own(real_data: Path):
     settings = {"validation_share": 0.01, "test_share": 0.02, "least_count": 3}

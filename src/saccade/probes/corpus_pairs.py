@@ -39,8 +39,8 @@ class PairAccuracy(AbstractCorpusProbe):
 
     @property
     def variables(self) -> Mapping[str, Variable]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        text = f"share of {self.split} words and ends predicted correctly"
-        return {f"{self.split}_accuracy": Variable((), text)}
+        text = f"share of {self.split} words and ends predicted correctly, in chunks"
+        return {f"{self.split}_word_accuracy": Variable((), text)}
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         def counted(batch: SentencePairs) -> tuple[Array, Array]:
@@ -49,7 +49,7 @@ class PairAccuracy(AbstractCorpusProbe):
             return numbers[0] / batch.size, numbers[1] / batch.size
 
         right, words = moment.mean_of(counted, self.split)
-        return {f"{self.split}_accuracy": right / words}
+        return {f"{self.split}_word_accuracy": right / words}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ class PairTables(AbstractSomePairs):
             "beta": ("log probability of the correct word, given one source word", "nat"),
             "delta": ("saliency of a source word for a target word", "1"),
         }
-        return {f"{name}_{self.split}": Variable(dims, *text) for name, text in named.items()}
+        return {f"pair_{name}_{self.split}": Variable(dims, *text) for name, text in named.items()}
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch, model = self.chosen(moment), moment.model
@@ -97,7 +97,7 @@ class PairTables(AbstractSomePairs):
         tables = {"alpha": model(batch).attention, "beta": model.lexical_probe(batch)}
         tables["delta"] = saliency(model, batch)
         return {
-            f"{name}_{self.split}": jnp.where(there, table, jnp.nan)
+            f"pair_{name}_{self.split}": jnp.where(there, table, jnp.nan)
             for name, table in tables.items()
         }
 

@@ -1,5 +1,6 @@
-"""Agreement between runs on real text, shared by the studies of classification and translation:
-comparisons of tables of ratings, other runs, contexts, and tables with intervals.
+"""Agreement between runs on real text (Snell, Zhong, Klein & Steinhardt 2021), shared by the
+studies of classification and translation: comparisons of tables of ratings, other runs, contexts,
+and tables with intervals.
 """
 
 import dataclasses
@@ -102,39 +103,44 @@ def of_another(values: xr.DataArray, shift: int) -> xr.DataArray:
     return values.roll(seed=shift, roll_coords=False)
 
 
-def compared(runs: Mapping[str, Arm], splits: Sequence[str]) -> dict[str, Arm]:
+def compared(
+    runs: Mapping[str, Arm],
+    splits: Sequence[str],
+    prefix: str = "",
+    accuracy: str = "test_accuracy",
+) -> dict[str, Arm]:
     """The runs without their tables, and `agreement`: the curves of all comparisons along the steps
     of the run that is compared with the reference, which is the run `attention` of the same seed at
     the step of its best test accuracy.
 
-    Tables are called after rating and split, such as `alpha_test`. The tables of all steps would be
-    most of the record. `frozen_lexicon`, `proxy` and `model_1` need not be there.
+    Tables are called after rating and split, such as `alpha_test`, behind a prefix. The tables of
+    all steps would be most of the record. `frozen_lexicon`, `proxy` and `model_1` may be missing.
     """
     attention, uniform = runs["attention"].trajectory, runs["uniform"].trajectory
-    best = best_step(attention["test_accuracy"].fillna(-1.0))
+    best = best_step(attention[accuracy].fillna(-1.0))
     shifts = range(1, attention.sizes["seed"])
     found: dict[str, xr.DataArray] = {}
     for split in splits:
-        reference = {name: at_place(attention[f"{name}_{split}"], best) for name in RATINGS}
-        alpha, beta = reference["alpha"], uniform[f"beta_{split}"]
+        reference = {name: at_place(attention[f"{prefix}{name}_{split}"], best) for name in RATINGS}
+        alpha, beta = reference["alpha"], uniform[f"{prefix}beta_{split}"]
         for measure in MEASURES:
             of = partial(compare, measure)
             curves = {"alpha_uniform": of(alpha, beta)}
             top = at_place(beta, curves["alpha_uniform"].fillna(-1.0).argmax("step"))
             curves["delta_uniform"] = of(reference["delta"], beta)
-            curves["alpha_beta"] = of(alpha, of_another(attention[f"beta_{split}"], 1))
-            others = (of_another(attention[f"alpha_{split}"], shift) for shift in shifts)
+            curves["alpha_beta"] = of(alpha, of_another(attention[f"{prefix}beta_{split}"], 1))
+            others = (of_another(attention[f"{prefix}alpha_{split}"], shift) for shift in shifts)
             several = [of(alpha, other) for other in others]
             curves["alpha_alpha"] = xr.concat(several, "other").mean("other")
             if "frozen_lexicon" in runs:
                 frozen = runs["frozen_lexicon"].trajectory
-                curves["alpha_frozen"] = of(alpha, frozen[f"alpha_{split}"])
+                curves["alpha_frozen"] = of(alpha, frozen[f"{prefix}alpha_{split}"])
             if "proxy" in runs:
                 proxy = runs["proxy"].trajectory
-                chosen = best_step(proxy["test_accuracy"].fillna(-1.0))
-                curves["uniform_proxy"] = of(top, at_place(proxy[f"beta_{split}"], chosen))
+                chosen = best_step(proxy[accuracy].fillna(-1.0))
+                curves["uniform_proxy"] = of(top, at_place(proxy[f"{prefix}beta_{split}"], chosen))
             if "model_1" in runs:
-                counted = runs["model_1"].trajectory[f"beta_{split}"]
+                counted = runs["model_1"].trajectory[f"{prefix}beta_{split}"]
                 curves["model_1_uniform"] = of(counted, beta)
                 curves["alpha_model_1"] = of(alpha, counted)
             titles = {**AGREEMENTS, **MORE}
@@ -144,9 +150,9 @@ def compared(runs: Mapping[str, Arm], splits: Sequence[str]) -> dict[str, Arm]:
                 found[f"{name}_{measure}_{split}"] = named
         about = {"long_name": f"agreement by chance, {split} set", "units": "1"}
         found[f"chance_{split}"] = chance_of(alpha).astype(np.float32).assign_attrs(about)
-    accuracy = [of_another(attention["test_accuracy"], shift) for shift in shifts]
     text = "test accuracy, mean of the other seeds"
-    others = xr.concat(accuracy, "other").mean("other")
+    several = [of_another(attention[accuracy], shift) for shift in shifts]
+    others = xr.concat(several, "other").mean("other")
     found["accuracy_of_others"] = others.assign_attrs(long_name=text, units="1")
     arms = {"agreement": Arm(xr.Dataset(found), xr.Dataset(), xr.Dataset())}
     for name, arm in runs.items():

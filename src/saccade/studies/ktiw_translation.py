@@ -74,6 +74,7 @@ RUNS = ("attention", "uniform")
 STARTS = 10_000
 """Between the seeds of two runs, whose initialisations differ."""
 SPLITS = ("test", "train")
+ACCURACY = "test_word_accuracy"
 DRAWN = 4
 """Steps at which the alignment of a pair is drawn."""
 ALIGNERS = {
@@ -219,7 +220,7 @@ def experiment(config: Config, lab: Lab) -> Arms:
         runs["model_1"] = _model_1(config, lab, corpus, task)
         drawn = _first_pair(runs, task, test)
         errors = {} if gold is None else {"alignment": _alignment(runs, task, test, gold)}
-        found |= compared(runs, config.splits) | errors | {"pair": drawn}
+        found |= compared(runs, config.splits, "pair_", ACCURACY) | errors | {"pair": drawn}
         arms |= {f"{corpus}_{name}": _without_words(arm) for name, arm in found.items()}
     return arms
 
@@ -273,7 +274,7 @@ def _model_1(config: Config, lab: Lab, corpus: str, task: AbstractCorpus) -> Arm
     dims = {split: ("seed", f"{split}_pair", "target", "source") for split in config.splits}
     numbers = list(config.seed_numbers)
     data = {
-        f"beta_{split}": (dims[split], np.stack([beta] * len(numbers)))
+        f"pair_beta_{split}": (dims[split], np.stack([beta] * len(numbers)))
         for split, beta in zip(config.splits, found, strict=True)
     }
     return Arm(xr.Dataset(data, {"seed": numbers}), xr.Dataset(), xr.Dataset())
@@ -381,11 +382,11 @@ def _alignment(
         words = [task.words_of(ids) for ids in _sides(test)]
     attention, uniform = runs["attention"].trajectory, runs["uniform"].trajectory
     tables = {
-        "attention": attention["alpha_test"],
-        "probe": attention["beta_test"],
-        "uniform": uniform["beta_test"],
-        "proxy": runs["proxy"].trajectory["beta_test"].rename(step="proxy_step"),
-        "model_1": runs["model_1"].trajectory["beta_test"],
+        "attention": attention["pair_alpha_test"],
+        "probe": attention["pair_beta_test"],
+        "uniform": uniform["pair_beta_test"],
+        "proxy": runs["proxy"].trajectory["pair_beta_test"].rename(step="proxy_step"),
+        "model_1": runs["model_1"].trajectory["pair_beta_test"],
     }
 
     def error(scores: np.ndarray) -> float:
@@ -420,7 +421,7 @@ def _first_pair(runs: Mapping[str, Arm], task: AbstractCorpus, test: SentencePai
     places = np.unique(np.linspace(0, len(steps) - 1, DRAWN + 1).round().astype(int)[1:])
     found = {}
     for run, name in (("attention", "alpha"), ("uniform", "beta")):
-        table_ = runs[run].trajectory[f"{name}_test"].isel(seed=0, test_pair=0, step=places)
+        table_ = runs[run].trajectory[f"pair_{name}_test"].isel(seed=0, test_pair=0, step=places)
         kept = table_.isel(target=slice(len(ids[1])), source=slice(len(ids[0])))
         kept = kept.drop_vars(("seed", "time"), errors="ignore")
         found[f"{name}_{run}"] = kept.assign_coords(source=numbered[0], target=numbered[1])
@@ -613,7 +614,7 @@ def _tables(arms: Arms, there: Sequence[str]) -> Figure:
 
 def _contexts(arms: Arms, there: Sequence[str]) -> Figure:
     def by_accuracy(corpus: str) -> list[Any]:
-        accuracy = at_place(arms[f"{corpus}_attention"].trajectory["test_accuracy"], -1)
+        accuracy = at_place(arms[f"{corpus}_attention"].trajectory[ACCURACY], -1)
         scores = arms[f"{corpus}_bleu"].trajectory
         ours = [in_context(arms, corpus, name) for name in AGREEMENTS]
         return [*ours, 100 * accuracy, scores["bleu_beam"]]

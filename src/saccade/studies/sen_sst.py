@@ -73,7 +73,7 @@ class Config(AbstractSeededConfig):
     """Sentences of every split that are kept, from the first on; None: all."""
     model: AttentionClassifierConfig = AttentionClassifierConfig(dimension=200, query_std=0.3)
     """The classifier; FC and TC are trained."""
-    TC_dimension: int = 200
+    trained_dimension: int = 200
     """Dimension of the embeddings of TC."""
     rate: float = 0.1
     """Learning rate."""
@@ -90,7 +90,7 @@ class Config(AbstractSeededConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        require_count(self, "TC_dimension", "steps", "interval", "patience", "short_patience")
+        require_count(self, "trained_dimension", "steps", "interval", "patience", "short_patience")
         require_positive(self, "rate")
         require_single(self, "the number of epochs depends on it", "rate")
         require(self.model, "head", "FC here: the study trains FC and TC", HEADS[0].__eq__)
@@ -105,7 +105,7 @@ class Config(AbstractSeededConfig):
     def model_of(self, head: Head, task: NamedText) -> AttentionClassifierConfig:
         given = dataclasses.replace(self.model, head=head)
         if head == "TC":
-            return dataclasses.replace(given, dimension=self.TC_dimension)
+            return dataclasses.replace(given, dimension=self.trained_dimension)
         fixed = given.fixed_head == "orthonormal"
         return dataclasses.replace(given, dimension=task.labels) if fixed else given
 
@@ -722,13 +722,15 @@ DIVERGENCES = divergences(
 
 ABOUT = ("sen_sst", "Score and norm of the words of film reviews", PAPER)
 PRESETS: Mapping[str, Config] = {
-    "quick": Config(seeds=5, corpora=("sst2",), first=1000, TC_dimension=20, rate=2.0, steps=600),
+    "quick": Config(
+        seeds=5, corpora=("sst2",), first=1000, trained_dimension=20, rate=2.0, steps=600
+    ),
     "paper": Config(padded=("TC",), first_seed=3000),
     "code": Config(
         model=AttentionClassifierConfig(
             dimension=200, embedding_std=1e-6, query="fixed", query_std=0.3, fixed_head="gaussian"
         ),
-        TC_dimension=100,
+        trained_dimension=100,
         first_seed=4000,
     ),
 }

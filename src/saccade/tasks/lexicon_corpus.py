@@ -14,9 +14,12 @@ from typing import Self
 import jax
 import numpy as np
 
+from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractCorpus, SentencePairs
-from saccade.core.sweep import require_count
+from saccade.core.sweep import require_count, require_single, swept_in
 from saccade.tasks.lexicon_sentences import LexiconSentences
+
+WHY = "because a corpus is the same for all members"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +32,10 @@ class LexiconCorpus(AbstractCorpus):
     """Seed of the sample."""
 
     def __post_init__(self):
+        require_single(self, WHY, "sample_seed")
         require_count(self, "sample_seed", least=0)
+        for swept in swept_in(self.sentences):
+            raise ConfigError(f"{swept}: cannot be swept, {WHY}")
 
     @classmethod
     def example(cls) -> Self:
