@@ -38,6 +38,8 @@ bench: $(VENV)/.extras  ## the engine against the plain PyTorch loop, as ratios
 	$(BIN)/python benchmarks/against_torch.py
 	$(BIN)/python benchmarks/topics_and_kernels.py
 	$(BIN)/python benchmarks/recurrent.py
+	$(BIN)/python benchmarks/text_classifier.py
+	$(BIN)/python benchmarks/translator.py
 	$(BIN)/python benchmarks/encoder.py
 	$(BIN)/python benchmarks/recording_and_memory.py
 

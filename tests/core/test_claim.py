@@ -929,3 +929,15 @@ def test_a_verdict_is_compared_with_the_known_one(verdict, known, changed, expla
     assert judgement.changed == changed
     text = claim(check(), reason="the text omits it").explanation(judgement)
     assert text == ("the text omits it" if explained else "")
+
+
+def test_a_check_without_its_arm_leaves_the_others_their_numbers():
+    record = record_of([0.1, 0.2, 0.3])
+    judgement = judge(record, check(), check(arms=("other",)), check())
+    assert judgement.verdict == "undetermined"
+    assert judgement.reason == "premise not met: arm other was not run (the record has main)"
+    first, second, third = judgement.findings
+    assert first == third
+    assert first.value == pytest.approx(0.2)
+    assert math.isnan(second.value)
+    assert "was not run" in second.reason

@@ -69,3 +69,24 @@ def test_dims_of_an_outer_group_are_refused():
     payload = tree.to_netcdf(None, engine="h5netcdf")
     with pytest.raises(FileError, match=r"^/inner/loss: got a variable without the names of its d"):
         read_groups(bytes(payload))  # pyright: ignore[reportArgumentType] (no path: bytes)
+
+
+def test_multiples_of_a_scale_are_packed_and_others_are_not():
+    exact = np.arange(-50, 50, dtype=np.float32) / 256
+    values = {"exact": exact, "rounded": exact + 0.001, "gap": np.where(exact > 0, exact, np.nan)}
+    values["large"] = exact * 1e6
+    variables = {
+        name: xr.Variable("x", one.astype(np.float32), {"units": "1"}, {"scale_factor": 1 / 256})
+        for name, one in values.items()
+    }
+    data = xr.Dataset(variables)
+    payload = write_groups({"/": data})
+    read = read_groups(payload)["/"]
+    xr.testing.assert_identical(read, data)
+    assert write_groups({"/": read}) == payload, "packed again"
+    with xr.open_dataset(io.BytesIO(payload), engine="h5netcdf", mask_and_scale=False) as raw:
+        types = {name: raw[name].dtype for name in values}
+    assert types.pop("exact") == np.int16
+    assert set(types.values()) == {np.dtype(np.float32)}
+    with xr.open_dataset(io.BytesIO(payload), engine="h5netcdf") as theirs:
+        np.testing.assert_allclose(theirs["exact"], exact)

@@ -214,3 +214,11 @@ def test_what_learns(settings, learning):
 def test_impossible_configs_are_refused_by_name(settings, message):
     with pytest.raises(ConfigError, match=f"^{message}"):
         RecurrentClassifierConfig(**settings)
+
+
+def test_more_than_two_labels_are_refused():
+    class Task:
+        vocabulary_size, labels = 5, 3
+
+    with pytest.raises(ConfigError, match="task: got 3 labels of Task, allowed: two"):
+        RecurrentClassifierConfig(2, 2, 2).build(Task(), jax.random.key(0))

@@ -91,3 +91,42 @@ def test_words_of_sst_that_the_paper_counts(real_data: Path):
     for word, sentences, positive in (("best", 128, 103), ("powerful", 36, 36)):
         there = (batch.words == task.vocabulary.ids[word]).any(axis=1)
         assert (there.sum(), (batch.labels[there] == 1).sum()) == (sentences, positive)
+
+
+def test_held_out_texts_are_limited_also_where_they_are_drawn(films: Path):
+    settings = {"keep": ("1", "2"), "test_share": 0.4}
+    task = NamedText("films", str(films), held_out=1, **settings)
+    whole = NamedText("films", str(films), **settings)
+    assert (task.train_size, task.test_size, whole.test_size) == (3, 1, 2)
+    kept, drawn = (set(map(tuple, one.splits["test"].words.tolist())) for one in (task, whole))
+    assert kept < drawn
+
+
+def test_first_texts_of_one_label_are_refused(films: Path):
+    with pytest.raises(ConfigError, match="first: got 1, which have one label"):
+        NamedText("films", str(films), first=1).splits  # noqa: B018
+
+
+def test_padding_that_is_attended_to_has_no_mask(films: Path):
+    masked, attended = (
+        NamedText("films", str(films), padding=padding) for padding in ("masked", "attended")
+    )
+    np.testing.assert_array_equal(masked.splits["train"].words, attended.splits["train"].words)
+    assert masked.splits["train"].mask is not None
+    assert attended.splits["train"].mask is None
+    assert masked.unknown_share == attended.unknown_share
+
+
+def test_a_record_says_where_its_texts_are_from(films: Path):
+    about = NamedText("films", str(films)).about
+    assert about["corpus"] == "films"
+    assert (about["licence"], about["citation"]) == ("none", "nobody")
+    assert len(about["corpus_sha256"]) == 64
+
+
+def test_what_is_missing_is_said_before_anything_is_read(films: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.delenv("SACCADE_DATA", raising=False)
+    assert not NamedText("films", str(films)).missing
+    missing = NamedText("films", str(tmp_path / "nowhere")).missing
+    assert missing.startswith("corpus films: not found below ")
+    assert "put films there" in missing
