@@ -941,3 +941,5 @@ def test_a_check_without_its_arm_leaves_the_others_their_numbers():
     assert first.value == pytest.approx(0.2)
     assert math.isnan(second.value)
     assert "was not run" in second.reason
+    refuted = judge(record, check(), check(arms=("other",)), check(AtMost(-1.0)))
+    assert refuted.verdict == "fails", "one failing check is enough"

@@ -47,6 +47,7 @@ def tables(seed: int) -> dict[str, Arm]:
                 data[f"{name}_{split}"] = (dims, values)
         accuracy = np.linspace(0.5, 0.9, STEPS) + 0.01 * np.arange(SEEDS)[:, None]
         data["test_accuracy"] = (("seed", "step"), accuracy)
+        data["diverged_at"] = ("seed", np.full(SEEDS, -1))
         axes = {"seed": np.arange(SEEDS), "step": np.arange(STEPS)}
         runs[run] = Arm(xr.Dataset(data, axes), xr.Dataset(), xr.Dataset())
     return runs
@@ -85,6 +86,13 @@ def test_other_runs_are_those_of_the_other_seeds():
     accuracy = attention["test_accuracy"].values
     expected = (accuracy.sum(0) - accuracy) / (SEEDS - 1)
     np.testing.assert_allclose(found["accuracy_of_others"], expected)
+
+
+def test_a_seed_counts_for_no_agreement_if_one_of_its_runs_diverged():
+    runs = tables(3)
+    lost = xr.DataArray([-1, 2, -1], dims="seed")
+    found = study.compared(edited(runs, "uniform", "diverged_at", lost), study.SPLITS)["agreement"]
+    assert found.diverged.values.tolist() == [False, True, False]
 
 
 def test_the_record_keeps_no_tables():

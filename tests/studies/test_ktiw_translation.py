@@ -45,7 +45,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_a_tiny_run_has_agreements_and_alignment_errors(record):
     expected = {"agreement", "alignment", "attention", "uniform", "proxy", "model_1", "pair"}
     assert {f"lexicon_{name}" for name in expected} == set(record.arms)
-    errors = record.arms["lexicon_alignment"].trajectory
+    errors = record.arms["lexicon_alignment"].trajectory.drop_vars("diverged_at")
     assert set(errors.data_vars) == {f"error_{name}" for name in study.ALIGNERS}
     for values in errors.data_vars.values():
         assert ((values >= 0) & (values <= 1)).all()

@@ -128,7 +128,7 @@ def _agreement(steps: np.ndarray = EVALUATED, more: tuple[str, ...] = ()) -> Arm
         for split in ktiw_classification.SPLITS
     }
     rising = on("step", steps, np.linspace(0.5, 0.9, steps.size))
-    found = along(steps, accuracy_of_others=rising, **curves).drop_vars("diverged_at")
+    found = along(steps, accuracy_of_others=rising, **curves)
     single = {f"chance_{split}": 0.06 * per_seed() for split in ktiw_classification.SPLITS}
     single |= {
         f"uniform_proxy_{measure}_{split}": 0.7 * per_seed()
@@ -149,7 +149,7 @@ def classification_record() -> Record:
     return record_of("ktiw_classification", ktiw_classification.Config(seeds=SEEDS), arms)
 
 
-TRANSLATED = np.asarray(ktiw_translation.Config().evaluated.at)
+TRANSLATED = np.asarray(ktiw_translation.Config().evaluated().at)
 
 
 def translation_record() -> Record:
@@ -175,7 +175,7 @@ def translation_record() -> Record:
         for name, speed in falls.items()
     }
     errors["error_attention"] = errors["error_attention"].where(steps < steps[-1], 0.05)
-    found = along(steps, **errors).drop_vars("diverged_at")
+    found = along(steps, **errors)
     proxy = on("proxy_step", (0, 100), (0.9, 0.4)) * per_seed()
     found = found.assign(error_proxy=proxy, error_model_1=0.3 * per_seed())
     arms["lexicon_alignment"] = trained(found)

@@ -187,7 +187,7 @@ class Claim:
     def _partly(
         self, unmet: Mapping[int, str], measured: Sequence[Any], is_swept: bool
     ) -> Judgement:
-        """Undetermined, because of some checks; the others show their numbers."""
+        """Undetermined because of some checks, unless another one fails; all show their numbers."""
         reason = "; ".join(dict.fromkeys(unmet.values()))
         if not measured or is_swept:
             return Judgement(self.id, "undetermined", (), reason)
@@ -197,7 +197,7 @@ class Claim:
             _no_number(check, unmet[place]) if place in unmet else _find(check, next(numbers))
             for place, check in enumerate(checks)
         )
-        return Judgement(self.id, "undetermined", findings, reason)
+        return Judgement(self.id, _together(findings), findings, reason)
 
     def _judged(self, record: Record, config: Any) -> Judgement:
         checks: tuple[Check, ...] = self.checks  # pyright: ignore[reportAssignmentType]

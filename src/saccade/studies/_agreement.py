@@ -154,12 +154,24 @@ def compared(
     several = [of_another(attention[accuracy], shift) for shift in shifts]
     others = xr.concat(several, "other").mean("other")
     found["accuracy_of_others"] = others.assign_attrs(long_name=text, units="1")
+    found["diverged_at"] = diverged_in(runs)
     arms = {"agreement": Arm(xr.Dataset(found), xr.Dataset(), xr.Dataset())}
     for name, arm in runs.items():
         whole = arm.trajectory
         tables = [one for one in whole.data_vars if dims_of(whole[one])]
         arms[name] = dataclasses.replace(arm, trajectory=whole.drop_vars(tables))
     return arms
+
+
+def diverged_in(runs: Mapping[str, Arm]) -> xr.DataArray:
+    """The step at which one of the runs of a seed diverged, or -1: numbers that rest on several
+    runs do not count for such a seed.
+    """
+    steps = [
+        arm.trajectory["diverged_at"] for arm in runs.values() if "diverged_at" in arm.trajectory
+    ]
+    bare = [one.reset_coords(drop=True) for one in steps]
+    return xr.concat(bare, "run").max("run").assign_attrs(steps[0].attrs)
 
 
 def best_of(arms: Arms, corpus: str, name: str, more: str = "top_test") -> xr.DataArray:
@@ -190,7 +202,8 @@ def in_context(
 def after_peak(corpus: str, end: int, arms: Arms, config: Any) -> xr.DataArray:
     """A(alpha, beta uf) where the mean of the other seeds is largest, less that at an end."""
     values = arms[f"{corpus}_agreement"].trajectory["alpha_uniform_top_test"]
-    others = (values.sum("seed") - values) / (values.sizes["seed"] - 1)
+    several = [of_another(values, shift) for shift in range(1, values.sizes["seed"])]
+    others = xr.concat(several, "other").mean("other").fillna(-1.0)
     return at_place(values, others.argmax("step")) - at_place(values, end)
 
 
@@ -232,6 +245,10 @@ def agreement_panel(arms: Arms, corpus: str, title: str) -> Panel:
         if "step" in getattr(trajectory.get(f"{name}_top_test"), "dims", ())
     ]
     ends = (float(trajectory["step"][0]), float(trajectory["step"][-1]))
+    for name, text in {**AGREEMENTS, **MORE}.items():  # those that have no steps
+        values = trajectory.get(f"{name}_top_test")
+        if values is not None and "step" not in values.dims:
+            lines.append(level(text, ends, float(values.mean()), "measured"))
     by_chance = float(trajectory["chance_test"].mean())
     lines.append(level("chance", ends, by_chance, "theory"))
     return Panel(title, "step", "agreement", tuple(lines), "log")

@@ -79,7 +79,7 @@ def expected_counts(table: Table, pairs: SentencePairs, null: bool = False) -> t
         with np.errstate(divide="ignore"):  # a word that nothing translates to: -inf
             chances = np.log(scores.sum(axis=2)) - np.log(lengths)
         likelihood += chances[wanted].sum()
-        counts += np.bincount(entries.ravel(), _shares(scores, both).ravel(), table.size)
+        np.add.at(counts, entries.ravel(), _shares(scores, both).ravel())
     return counts.reshape(table.shape), float(likelihood)
 
 
