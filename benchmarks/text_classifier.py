@@ -3,11 +3,12 @@
 """The recurrent classifier of Snell et al. 2021 against PyTorch's own `nn.LSTM` (on a GPU:
 cuDNN's), one seed after another, in one run, as ratios.
 
-One step is a minibatch of 32 sentences of the size of SST-2 (padded to 52 words, 4,945 ids), the
+One step is a minibatch of 32 sentences of the size of SST-2 (up to 52 words, 4,945 ids), the
 gradient and Adam, at the paper's size (1,274,882 parameters without embeddings). On two cores the
 ratio should be at least 1.0 for one seed; on one H200 at least 3 for five. On a GPU the time of
 4,000 steps at the size of IMDb (400 words, 30,000 ids) for five seeds follows, which should be
-below ten minutes. (That both compute the same is tested: tests/models/test_recurrence.py.)
+below ten minutes. PyTorch packs the sentences of a minibatch; ours have similar lengths
+(`by_length`). (That both compute the same is tested: tests/models/test_recurrence.py.)
 
     python benchmarks/text_classifier.py [--turns 5]
 """
@@ -54,7 +55,7 @@ class Ours:
     def __init__(self, task: Arrays, seeds: int):
         model = RecurrentClassifierConfig(256, 300, 256, directions="both")
         devices = jax.local_devices()[:seeds]
-        rest: Any = {"batches": Minibatch(BATCH)}
+        rest: Any = {"batches": Minibatch(BATCH, by_length=True)}
         self._engine = Engine(task, model, Adam(1e-3), members_of(range(seeds)), devices, **rest)
         self._carry, self._step, self._seeds = self._engine.start(), 0, seeds
 
