@@ -13,6 +13,7 @@ absolute times mean little.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -105,7 +106,7 @@ def compare(
     train = engine.data.train if shared else engine.fetch(engine.data.train)
 
     def of_seed(seed: int) -> Batch:
-        parts = (train.words, train.labels, train.mask)
+        parts: Any = (train.words, train.labels, train.mask)
         words, labels, mask = (one if one is None or shared else one[seed] for one in parts)
         return Batch(words, labels, mask)
 
