@@ -13,7 +13,6 @@ absolute times mean little.
 """
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -103,12 +102,11 @@ def compare(
     carry = engine.start()
     start = engine.fetch(carry.learned)
     shared = isinstance(task, AbstractCorpus)  # all seeds have the same sentences
-    train = engine.data.train if shared else engine.fetch(engine.data.train)
+    whole = engine.data.train if shared else engine.fetch(engine.data.train)
+    train = dataclasses.replace(whole, index=None)  # the sentences, without our own plan of them
 
     def of_seed(seed: int) -> Batch:
-        parts: Any = (train.words, train.labels, train.mask)
-        words, labels, mask = (one if one is None or shared else one[seed] for one in parts)
-        return Batch(words, labels, mask)
+        return train if shared else jax.tree.map(lambda leaf: leaf[seed], train)
 
     loops = [
         PlainLoop(
