@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Batch, Moment, cross_entropy
 from saccade.core.loss import own_loss
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
@@ -80,3 +81,12 @@ def test_the_proxy_averages_its_words():
     np.testing.assert_allclose(
         np.exp(model.lexical_probe(BATCH)), 1 / (1 + np.exp(-sign * logits)), rtol=1e-5
     )
+
+
+def test_only_the_asked_ratings_are_computed():
+    model = build(CONFIGS[2])
+    moment = Moment(TASK, model, BATCH, BATCH, own_loss, lambda: model)
+    probe = TextTables("test", 4, ("beta",))
+    assert set(probe.variables) == set(probe(moment)) == {"beta_test"}
+    with pytest.raises(ConfigError, match="allowed: some of alpha, beta, delta"):
+        TextTables(ratings=("gamma",))

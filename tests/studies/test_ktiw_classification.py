@@ -15,9 +15,9 @@ from text_records import RECORDS
 from saccade.core.errors import ConfigError
 from saccade.core.lab import Lab
 from saccade.core.record import Arm
+from saccade.probes.agreement import RATINGS
 from saccade.registry import find_study
 from saccade.studies import ktiw_classification as study
-from saccade.studies._agreement import RATINGS
 
 SEEDS, TEXTS, PLACES, STEPS = 3, 4, 30, 5
 

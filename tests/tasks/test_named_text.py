@@ -1,6 +1,9 @@
 """Labelled texts of corpora that are known by name."""
 
 import dataclasses
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -130,3 +133,14 @@ def test_what_is_missing_is_said_before_anything_is_read(films: Path, tmp_path: 
     missing = NamedText("films", str(tmp_path / "nowhere")).missing
     assert missing.startswith("corpus films: not found below ")
     assert "put films there" in missing
+
+
+@pytest.mark.parametrize("seed", ["1", "2", "3"])
+@pytest.mark.data
+def test_the_order_of_the_splits_is_the_same_in_every_process(real_data: Path, seed: str):
+    program = 'from saccade import NamedText; print(*NamedText("sst2", held_out=9).splits)'
+    environment = os.environ | {"PYTHONHASHSEED": seed, "SACCADE_DATA": str(real_data)}
+    found = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.split() == ["train", "validation", "test"]

@@ -348,3 +348,22 @@ def known_corpus(name: str) -> KnownCorpus:
     if name not in CORPORA:
         raise ConfigError(f"corpus: got {name!r}, allowed: {', '.join(CORPORA)}")
     return CORPORA[name]
+
+
+def require_known(task: Any, kind: str, examples: str) -> None:
+    """Refuse the `name` of a corpus for another purpose, and shares of what it has already."""
+    corpus = known_corpus(task.name)
+    if corpus.kind != kind:
+        allowed = f"a corpus of {examples}; 'saccade data list' shows them"
+        raise ConfigError(f"name: got {task.name!r}, for {corpus.kind}, allowed: {allowed}")
+    for split in SPLITS[1:]:
+        share, what = getattr(task, f"{split}_share"), examples.split()[-1]
+        if share and split in corpus.sizes:
+            why = f"since {task.name} has {what} for it"
+            raise ConfigError(f"{split}_share: got {share}, allowed: 0, {why}")
+
+
+def named_in_records(name: str) -> dict[str, str]:
+    """What every record says of a known corpus."""
+    corpus = known_corpus(name)
+    return {"corpus": corpus.name, "licence": corpus.licence, "citation": corpus.citation}

@@ -29,7 +29,7 @@ one (under eq. 10 a NaN is below nothing, so a diverged run would agree), and ta
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -38,15 +38,24 @@ import xarray as xr
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from saccade.core.errors import ConfigError
+from saccade.core.sweep import require
 from saccade.core.trajectory import at_place
 
 Rating = Float[Array, "*some position"]
 Mask = Bool[Array, "*some position"]
 """True at words; other positions never count."""
 Ties = Literal["shared", "authors", "strict"]
+RATINGS = ("alpha", "beta", "delta")
+"""Attention, lexical probe and saliency, in tables of positions."""
 
 SHARE = 0.05
 """The share of positions that count as the top."""
+
+
+def require_ratings(probe: Any) -> None:
+    """Refuse other `ratings` than some of those that there are."""
+    need = f"some of {', '.join(RATINGS)}"
+    require(probe, "ratings", need, lambda given: bool(given) and set(given) <= set(RATINGS))
 
 
 def agreement(

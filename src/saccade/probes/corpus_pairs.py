@@ -15,6 +15,7 @@ from saccade.models.decoding import greedy
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.models.translator import TranslatorConfig
 from saccade.models.word_proxy import WordProxyConfig
+from saccade.probes.agreement import RATINGS, require_ratings
 from saccade.probes.model_probe import AbstractModelProbe
 from saccade.probes.translation import saliency, word_places
 
@@ -81,6 +82,13 @@ def some_pairs(batch: SentencePairs, pairs: int) -> SentencePairs:
 class PairTables(AbstractSomePairs):
     """alpha, log beta and Delta of every source word for every target word; NaN outside words."""
 
+    ratings: tuple[str, ...] = RATINGS
+    """Which tables: some of alpha, beta and delta."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_ratings(self)
+
     @property
     def variables(self) -> Mapping[str, Variable]:  # pyright: ignore[reportIncompatibleVariableOverride]
         dims = (f"{self.split}_pair", "target", "source")
@@ -89,16 +97,19 @@ class PairTables(AbstractSomePairs):
             "beta": ("log probability of the correct word, given one source word", "nat"),
             "delta": ("saliency of a source word for a target word", "1"),
         }
-        return {f"pair_{name}_{self.split}": Variable(dims, *text) for name, text in named.items()}
+        return {f"pair_{name}_{self.split}": Variable(dims, *named[name]) for name in self.ratings}
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch, model = self.chosen(moment), moment.model
         there = word_places(batch)[..., None] & batch.source_mask[:, None]
-        tables = {"alpha": model(batch).attention, "beta": model.lexical_probe(batch)}
-        tables["delta"] = saliency(model, batch)
+        rated = {
+            "alpha": lambda: model(batch).attention,
+            "beta": lambda: model.lexical_probe(batch),
+            "delta": lambda: saliency(model, batch),
+        }
         return {
-            f"pair_{name}_{self.split}": jnp.where(there, table, jnp.nan)
-            for name, table in tables.items()
+            f"pair_{name}_{self.split}": jnp.where(there, rated[name](), jnp.nan)
+            for name in self.ratings
         }
 
 

@@ -18,6 +18,7 @@ from saccade.core.interfaces import Batch, Moment, Variable, cross_entropy
 from saccade.core.sweep import require_choices, require_count
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.models.word_classifier import WordClassifierConfig
+from saccade.probes.agreement import RATINGS, require_ratings
 from saccade.probes.model_probe import AbstractModelProbe
 
 TITLES = {
@@ -38,10 +39,13 @@ class TextTables(AbstractModelProbe):
     """Which texts."""
     texts: int = 256
     """How many of them, at most."""
+    ratings: tuple[str, ...] = RATINGS
+    """Which tables: some of alpha, beta and delta."""
 
     def __post_init__(self):
         require_choices(self)
         require_count(self, "texts")
+        require_ratings(self)
 
     @classmethod
     def example(cls) -> tuple[Self, tuple[Any, ...]]:
@@ -50,19 +54,22 @@ class TextTables(AbstractModelProbe):
     @property
     def variables(self) -> Mapping[str, Variable]:  # pyright: ignore[reportIncompatibleVariableOverride]
         dims = (f"{self.split}_text", "position")
-        return {f"{name}_{self.split}": Variable(dims, *text) for name, text in TITLES.items()}
+        return {f"{name}_{self.split}": Variable(dims, *TITLES[name]) for name in self.ratings}
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch: Batch = moment.split(self.split)
         count = min(self.texts, batch.size)
         chosen = batch.examples(jnp.arange(count) * batch.size // count)
         model = moment.model
-        tables = {"alpha": model.scores(chosen), "beta": model.lexical_probe(chosen)}
-        tables["delta"] = saliency(model, chosen)
+        rated = {
+            "alpha": lambda: model.scores(chosen),
+            "beta": lambda: model.lexical_probe(chosen),
+            "delta": lambda: saliency(model, chosen),
+        }
         there = True if chosen.mask is None else chosen.mask
         return {
-            f"{name}_{self.split}": jnp.where(there, table, jnp.nan)
-            for name, table in tables.items()
+            f"{name}_{self.split}": jnp.where(there, rated[name](), jnp.nan)
+            for name in self.ratings
         }
 
 

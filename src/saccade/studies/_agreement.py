@@ -13,11 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from saccade.core.bound import Above
+from saccade.core.claim import Check
 from saccade.core.figure import HeatMap, Panel, curve, level
 from saccade.core.record import Arm, Arms
+from saccade.core.start import Seeds
 from saccade.core.statistics import t_interval
 from saccade.core.trajectory import at_place
 from saccade.probes.agreement import (
+    RATINGS,
     agreement,
     best_step,
     contextual_agreement,
@@ -26,6 +30,7 @@ from saccade.probes.agreement import (
     rank_agreement,
     reached,
 )
+from saccade.studies._seeds import AbstractSeededConfig
 
 AGREEMENTS = {
     "alpha_uniform": "A(alpha, beta uf)",
@@ -42,7 +47,35 @@ MORE = {
 }
 """alpha fr: attention over a frozen lexicon; alpha and beta of other runs are those of the other
 seeds; beta IBM 1: of IBM Model 1."""
-RATINGS = ("alpha", "beta", "delta")
+COMPARED = {
+    "attention": RATINGS,
+    "uniform": ("beta",),
+    "frozen_lexicon": ("alpha",),
+    "proxy": ("beta",),
+}
+"""The ratings that are compared of every kind of run; others need not be computed."""
+
+
+SPLITS = ("test", "train")
+STARTS = 10_000
+"""Between the seeds of two kinds of runs, whose initialisations and orders differ."""
+NOT_INDEPENDENT = (
+    " The seeds share examples and serve as each other's other runs, so that they are not"
+    " independent: the interval is that of their spread"
+)
+
+
+def seeds_of(config: AbstractSeededConfig, place: int) -> Seeds:
+    """The seeds of one kind of run."""
+    return Seeds([STARTS * place + number for number in config.seed_numbers])
+
+
+def by_number(arm: Arm, config: AbstractSeededConfig) -> Arm:
+    """An arm whose members are known by the seeds of the config, as those of all kinds of runs."""
+    numbers = list(config.seed_numbers)
+    parts = {name: getattr(arm, name) for name in ("trajectory", "snapshot")}
+    renamed = {name: part.assign_coords(seed=numbers) for name, part in parts.items()}
+    return dataclasses.replace(arm, **renamed)
 
 
 def _mean(rated: Callable[..., Any], first: Any, second: Any) -> Any:
@@ -205,6 +238,39 @@ def after_peak(corpus: str, end: int, arms: Arms, config: Any) -> xr.DataArray:
     several = [of_another(values, shift) for shift in range(1, values.sizes["seed"])]
     others = xr.concat(several, "other").mean("other").fillna(-1.0)
     return at_place(values, others.argmax("step")) - at_place(values, end)
+
+
+def _over_chance(corpus: str, name: str, arms: Arms, config: Any) -> xr.DataArray:
+    chance = arms[f"{corpus}_agreement"].trajectory["chance_test"]
+    return best_of(arms, corpus, name) / chance
+
+
+def above_chance(name: str, corpora: Mapping[str, str]) -> tuple[Check, ...]:
+    """One check per corpus: an agreement is more than twice that of chance."""
+    text = {**AGREEMENTS, **MORE}[name]
+    return tuple(
+        Check(
+            f"{text} / chance, {title}",
+            partial(_over_chance, corpus, name),
+            Above(2.0),
+            f"{corpus}_agreement",
+        )
+        for corpus, title in corpora.items()
+    )
+
+
+def peak_checks(corpora: Mapping[str, str]) -> tuple[Check, ...]:
+    """Two checks per corpus: A(alpha, beta uf) rises to a peak, and falls behind it."""
+    return tuple(
+        Check(
+            f"A(alpha, beta uf) at its peak less {words}, {title}",
+            partial(after_peak, corpus, end),
+            Above(0.0),
+            f"{corpus}_agreement",
+        )
+        for end, words in ((0, "the start"), (-1, "the end"))
+        for corpus, title in corpora.items()
+    )
 
 
 def cell(values: xr.DataArray) -> tuple[float, str]:

@@ -17,14 +17,13 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.batches import Minibatch
-from saccade.core.bound import Above, Below
+from saccade.core.bound import Below
 from saccade.core.claim import Check, Claim
 from saccade.core.figure import Figure, Panel
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
 from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Every, Recording
-from saccade.core.start import Seeds
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require, require_count, require_positive, require_single
 from saccade.core.trajectory import at_place
@@ -36,12 +35,18 @@ from saccade.probes.performance import Accuracy
 from saccade.probes.text_tables import TextTables
 from saccade.studies._agreement import (
     AGREEMENTS,
+    COMPARED,
     MORE,
-    after_peak,
+    NOT_INDEPENDENT,
+    SPLITS,
+    above_chance,
     agreement_panel,
     best_of,
+    by_number,
     compared,
     in_context,
+    peak_checks,
+    seeds_of,
     table,
 )
 from saccade.studies._ktiw import PAPER
@@ -63,9 +68,6 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 EVALUATED = (0, 10, 50, 100, 150, 200)
 """The first steps at which the paper evaluates; then every 250."""
 RUNS = ("attention", "uniform", "frozen_lexicon")
-STARTS = 10_000
-"""Between the seeds of two runs, whose initialisations differ."""
-SPLITS = ("test", "train")
 PAPER_AGREEMENT = {
     "imdb": (52.55, 81.60, 61.55, 60.35),
     "yelp_sample": (17.55, 75.38, 58.90, 35.00),
@@ -202,12 +204,15 @@ def _runs(
 ) -> dict[str, Arm]:
     """The recurrent runs on one corpus."""
     kinds = {"uniform": {"attention": "uniform"}, "frozen_lexicon": {"lexicon": "frozen"}}
-    tables = tuple(TextTables(split, config.texts) for split in config.splits)  # pyright: ignore[reportArgumentType]
-    probes = (Accuracy(("train", "test")), *tables, AttentionStatistics("test"))
-    # The training loss and accuracy are measured on as many texts as are held out.
-    record = Recording(probes, config.evaluated, sample=config.held_out)
     found = {}
     for place, run in enumerate(RUNS):
+        probes = (
+            Accuracy(("train", "test")),
+            *_tables_of(config, run),
+            AttentionStatistics("test"),
+        )
+        # The training loss and accuracy are measured on as many texts as are held out.
+        record = Recording(probes, config.evaluated, sample=config.held_out)
         changed = dataclasses.replace(model, **kinds.get(run, {}))
         training = lab.train(
             task,
@@ -215,66 +220,41 @@ def _runs(
             Adam(config.rate),
             config.steps,
             record,
-            seeds=_seeds(config, place),
+            seeds=seeds_of(config, place),
             batches=Minibatch(config.batch_size),
             name=f"ktiw_classification {name} {run}",
         )
-        found[run] = _by_number(Arm.of(training), config)
+        found[run] = by_number(Arm.of(training), config)
     return found
+
+
+def _tables_of(config: Config, run: str) -> tuple[TextTables, ...]:
+    given: Any = [(split, config.texts, COMPARED[run]) for split in config.splits]
+    return tuple(TextTables(*one) for one in given)
 
 
 def _proxy(config: Config, lab: Lab, name: str, task: NamedText) -> Arm:
     """The bag-of-words proxy on one corpus, evaluated after every epoch."""
     epoch = -(-task.train_size // config.proxy_batch)
-    tables = tuple(TextTables(split, config.texts) for split in config.splits)  # pyright: ignore[reportArgumentType]
+    probes = (Accuracy(("test",)), *_tables_of(config, "proxy"))
     training = lab.train(
         task,
         WordClassifierConfig(config.proxy_dimension),
         Adam(config.proxy_rate),
         epoch * config.proxy_epochs,
-        Recording((Accuracy(("test",)), *tables), Every(epoch), sample=config.held_out),
-        seeds=_seeds(config, len(RUNS)),
+        Recording(probes, Every(epoch), sample=config.held_out),
+        seeds=seeds_of(config, len(RUNS)),
         batches=Minibatch(config.proxy_batch),
         name=f"ktiw_classification {name} proxy",
     )
-    return _by_number(Arm.of(training), config)
-
-
-def _seeds(config: Config, place: int) -> Seeds:
-    """Every kind of run has initialisations and orders of its own."""
-    return Seeds([STARTS * place + number for number in config.seed_numbers])
-
-
-def _by_number(arm: Arm, config: Config) -> Arm:
-    numbers = list(config.seed_numbers)
-    parts = {name: getattr(arm, name) for name in ("trajectory", "snapshot")}
-    renamed = {name: part.assign_coords(seed=numbers) for name, part in parts.items()}
-    return dataclasses.replace(arm, **renamed)
+    return by_number(Arm.of(training), config)
 
 
 # -- measures --------------------------------------------------------------------------------------
 
 
-def _over_chance(corpus: str, name: str, arms: Arms, config: Config) -> xr.DataArray:
-    chance = arms[f"{corpus}_agreement"].trajectory["chance_test"]
-    return best_of(arms, corpus, name) / chance
-
-
 def _frozen_less_uniform(corpus: str, arms: Arms, config: Config) -> xr.DataArray:
     return best_of(arms, corpus, "alpha_frozen") - best_of(arms, corpus, "alpha_uniform")
-
-
-def _checks(name: str, text: str) -> tuple[Check, ...]:
-    """One check per corpus: an agreement relative to chance."""
-    return tuple(
-        Check(
-            f"{text} / chance, {title}",
-            partial(_over_chance, corpus, name),
-            Above(2.0),
-            f"{corpus}_agreement",
-        )
-        for corpus, title in CORPORA.items()
-    )
 
 
 def _each(text: str, measure: Callable[..., Any], bound: Any) -> tuple[Check, ...]:
@@ -288,11 +268,6 @@ WHOLE = (
     lambda config: config.first is None and config.steps >= 4000,
     "whole corpora and 4,000 steps (preset paper)",
 )
-NOT_INDEPENDENT = (
-    " The seeds share texts and serve as each other's other runs, so that they are not independent:"
-    " the interval is that of their spread"
-)
-
 CLAIMS = (
     Claim(
         "C-12",
@@ -301,7 +276,7 @@ CLAIMS = (
         tuple(
             check
             for name in ("alpha_uniform", "uniform_proxy", "alpha_beta")
-            for check in _checks(name, AGREEMENTS[name])
+            for check in above_chance(name, CORPORA)
         ),
         "twice chance, as specified." + NOT_INDEPENDENT,
         paper="A(alpha, beta uf) 53 against 5 (IMDb), 20 against 8 (SST), 65 against 5 (20 NG)",
@@ -322,16 +297,7 @@ CLAIMS = (
         "The agreement of attention with the probe under uniform attention first rises and then"
         " falls",
         "Snell 2021, appendix A.7",
-        tuple(
-            Check(
-                f"A(alpha, beta uf) at its peak less {words}, {title}",
-                partial(after_peak, corpus, end),
-                Above(0.0),
-                f"{corpus}_agreement",
-            )
-            for end, words in ((0, "the start"), (-1, "the end"))
-            for corpus, title in CORPORA.items()
-        ),
+        peak_checks(CORPORA),
         "signs. Specified is a largest value strictly between start and end, which noise alone can"
         " give; here the step of the peak is that of the mean of the other seeds."
         + NOT_INDEPENDENT,
@@ -342,7 +308,7 @@ CLAIMS = (
         "C-15",
         "Saliency agrees with the probe under uniform attention far more than by chance",
         "Snell 2021, table 2",
-        _checks("delta_uniform", AGREEMENTS["delta_uniform"]),
+        above_chance("delta_uniform", CORPORA),
         "twice chance, as specified." + NOT_INDEPENDENT,
         paper="62 against 5 (IMDb), 22 against 8 (SST)",
         full_size=WHOLE,

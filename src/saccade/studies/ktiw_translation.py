@@ -27,7 +27,6 @@ from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam
 from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Every, Recording
-from saccade.core.start import Seeds
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require, require_count, require_positive, require_single
 from saccade.core.trajectory import at_place, first_step
@@ -41,13 +40,18 @@ from saccade.probes.attention import AttentionStatistics
 from saccade.probes.corpus_pairs import GreedyWords, PairAccuracy, PairTables, some_pairs
 from saccade.studies._agreement import (
     AGREEMENTS,
-    MORE,
-    after_peak,
+    COMPARED,
+    NOT_INDEPENDENT,
+    SPLITS,
+    above_chance,
     agreement_panel,
     best_of,
+    by_number,
     compared,
     diverged_in,
     in_context,
+    peak_checks,
+    seeds_of,
     table,
 )
 from saccade.studies._ktiw import PAPER
@@ -72,9 +76,6 @@ UNSPLIT = ("tatoeba",)
 EVALUATED = (0, 50, 100, 500, 1000, 1500)
 """The first steps at which the paper evaluates; then every 2,000."""
 RUNS = ("attention", "uniform")
-STARTS = 10_000
-"""Between the seeds of two runs, whose initialisations differ."""
-SPLITS = ("test", "train")
 ACCURACY = "test_word_accuracy"
 MEASURED = 512
 """Training pairs on which training is measured."""
@@ -227,7 +228,7 @@ def experiment(config: Config, lab: Lab) -> Arms:
             model = dataclasses.replace(config.model, attention=KINDS[run])
             name = f"ktiw_translation {corpus} {run}"
             training = _trained(config, lab, name, task, model, place, config.evaluated(corpus))
-            runs[run] = _by_number(Arm.of(training), config)
+            runs[run] = by_number(Arm.of(training), config)
             if run == "attention" and isinstance(task, AbstractPairs):
                 found["bleu"] = _bleu(config, lab, corpus, task, training, runs[run])
         runs["proxy"] = _proxy(config, lab, corpus, task)
@@ -257,20 +258,25 @@ def _trained(
     place: int,
     at: AtSteps,
 ) -> Training:
-    tables = tuple(PairTables(split, config.pairs) for split in config.splits)  # pyright: ignore[reportArgumentType]
+    tables = _tables_of(config, RUNS[place])
     probes = [PairAccuracy("test"), *tables, AttentionStatistics("test")]
     if isinstance(task, AbstractPairs) and place == 0:
         probes.append(GreedyWords("test", config.translated, config.longest + 10))
     # A chunk of pairs has a logit for every word of the vocabulary at every place.
     record = Recording(tuple(probes), at, chunk=64, sample=MEASURED)
-    options: Any = {"seeds": _seeds(config, place), "batches": Minibatch(config.batch_size)}
+    options: Any = {"seeds": seeds_of(config, place), "batches": Minibatch(config.batch_size)}
     return lab.train(task, model, Adam(config.rate), config.steps, record, **options, name=name)
+
+
+def _tables_of(config: Config, run: str) -> tuple[PairTables, ...]:
+    given: Any = [(split, config.pairs, COMPARED[run]) for split in config.splits]
+    return tuple(PairTables(*one) for one in given)
 
 
 def _proxy(config: Config, lab: Lab, corpus: str, task: AbstractCorpus) -> Arm:
     """The bag-of-words proxy, evaluated after every epoch."""
     epoch = -(-task.train_size // config.proxy_batch)
-    tables = tuple(PairTables(split, config.pairs) for split in config.splits)  # pyright: ignore[reportArgumentType]
+    tables = _tables_of(config, "proxy")
     record = Recording((PairAccuracy("test"), *tables), Every(epoch), chunk=64, sample=MEASURED)
     training = lab.train(
         task,
@@ -278,18 +284,18 @@ def _proxy(config: Config, lab: Lab, corpus: str, task: AbstractCorpus) -> Arm:
         Adam(config.proxy_rate),
         epoch * config.proxy_epochs,
         record,
-        seeds=_seeds(config, len(RUNS)),
+        seeds=seeds_of(config, len(RUNS)),
         batches=Minibatch(config.proxy_batch),
         name=f"ktiw_translation {corpus} proxy",
     )
-    return _by_number(Arm.of(training), config)
+    return by_number(Arm.of(training), config)
 
 
 def _model_1(config: Config, lab: Lab, corpus: str, task: AbstractCorpus) -> Arm:
     """beta of IBM Model 1, the same for all seeds: it has no randomness."""
     whole: Any = task.splits
     # The same pairs as those of the probes, which see the measured training pairs.
-    shown = [some_pairs(some_pairs(whole["test"], whole["test"].size), config.pairs)]
+    shown = [some_pairs(whole["test"], config.pairs)]
     if "train" in config.splits:
         shown.append(some_pairs(some_pairs(whole["train"], MEASURED), config.pairs))
     if lab.dry_run:
@@ -323,18 +329,6 @@ def model_1_tables(
         words = there & (target != 0)
         found.append(np.where(words[:, :, None] & here[:, None], beta, np.nan))
     return tuple(found)
-
-
-def _seeds(config: Config, place: int) -> Seeds:
-    """Every kind of run has initialisations and orders of its own."""
-    return Seeds([STARTS * place + number for number in config.seed_numbers])
-
-
-def _by_number(arm: Arm, config: Config) -> Arm:
-    numbers = list(config.seed_numbers)
-    parts = {name: getattr(arm, name) for name in ("trajectory", "snapshot")}
-    renamed = {name: part.assign_coords(seed=numbers) for name, part in parts.items()}
-    return dataclasses.replace(arm, **renamed)
 
 
 # -- translations, alignments and a pair -----------------------------------------------------------
@@ -473,11 +467,6 @@ def _sides(pairs: SentencePairs) -> tuple[Any, Any]:
 # -- measures --------------------------------------------------------------------------------------
 
 
-def _over_chance(corpus: str, name: str, arms: Arms, config: Config) -> xr.DataArray:
-    chance = arms[f"{corpus}_agreement"].trajectory["chance_test"]
-    return best_of(arms, corpus, name) / chance
-
-
 def _lead(arms: Arms, config: Config) -> xr.DataArray:
     """log2 of the step at which attention aligns half of the words over that of beta uf."""
     errors = arms[f"{LEXICON}_alignment"].trajectory
@@ -489,28 +478,10 @@ def _lead(arms: Arms, config: Config) -> xr.DataArray:
     return lead.where(errors["error_attention"].notnull().all("step"))
 
 
-def _checks(name: str, text: str, corpora: Mapping[str, str]) -> tuple[Check, ...]:
-    """One check per corpus: an agreement relative to chance."""
-    return tuple(
-        Check(
-            f"{text} / chance, {title}",
-            partial(_over_chance, corpus, name),
-            Above(2.0),
-            f"{corpus}_agreement",
-        )
-        for corpus, title in corpora.items()
-    )
-
-
 WHOLE = (
     lambda config: config.first is None and config.steps >= 12_000,
     "whole corpora and 12,000 steps (preset paper)",
 )
-NOT_INDEPENDENT = (
-    " The seeds share pairs and serve as each other's other runs, so that they are not independent:"
-    " the interval is that of their spread"
-)
-
 CLAIMS = (
     Claim(
         "C-12m",
@@ -520,7 +491,7 @@ CLAIMS = (
         tuple(
             check
             for name in ("alpha_uniform", "uniform_proxy", "alpha_beta")
-            for check in _checks(name, AGREEMENTS[name], CORPORA)
+            for check in above_chance(name, CORPORA)
         ),
         "twice chance, as specified for classification (C-12)." + NOT_INDEPENDENT,
         paper="31, 34 and 49 against 7 (Multi30k); 29, 39 and 52 against 6 (News It-Pt)",
@@ -531,7 +502,7 @@ CLAIMS = (
         "On parallel text IBM Model 1 and the probe under uniform attention agree far more than by"
         " chance",
         "beyond the paper (its section 4.2 compares the first steps of both in theory)",
-        _checks("model_1_uniform", MORE["model_1_uniform"], CORPORA),
+        above_chance("model_1_uniform", CORPORA),
         "twice chance, as for C-12m." + NOT_INDEPENDENT,
         full_size=WHOLE,
     ),
@@ -540,17 +511,9 @@ CLAIMS = (
         "On parallel text the agreement of attention with the probe under uniform attention first"
         " rises and then falls",
         "Snell 2021, appendix A.7",
-        tuple(
-            Check(
-                f"A(alpha, beta uf) at its peak less {words}, {title}",
-                partial(after_peak, corpus, end),
-                Above(0.0),
-                f"{corpus}_agreement",
-            )
-            for end, words in ((0, "the start"), (-1, "the end"))
-            for corpus, title in CORPORA.items()
-        ),
-        "signs, as for C-14: the step of the peak is that of the mean of the other seeds",
+        peak_checks(CORPORA),
+        "signs, as for C-14: the step of the peak is that of the mean of the other seeds."
+        + NOT_INDEPENDENT,
         paper="stated for all corpora",
         full_size=WHOLE,
     ),
@@ -559,7 +522,7 @@ CLAIMS = (
         "On parallel text saliency agrees with the probe under uniform attention far more than by"
         " chance",
         "Snell 2021, table 2, rows of translation",
-        _checks("delta_uniform", AGREEMENTS["delta_uniform"], CORPORA),
+        above_chance("delta_uniform", CORPORA),
         "twice chance, as specified for classification (C-15)." + NOT_INDEPENDENT,
         paper="27 against 7 (Multi30k)",
         full_size=WHOLE,

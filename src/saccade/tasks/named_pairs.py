@@ -12,9 +12,8 @@ import os
 from collections.abc import Mapping
 from typing import Self
 
-from saccade.core.errors import ConfigError
 from saccade.core.sweep import require_count
-from saccade.data.catalogue import known_corpus
+from saccade.data.catalogue import named_in_records, require_known
 from saccade.data.pairs import AbstractPairs, Longer, Pair
 from saccade.data.shared_vocabulary import PairTokeniser
 from saccade.data.store import find_corpus, load_corpus, not_found
@@ -61,16 +60,7 @@ class NamedPairs(AbstractPairs):
         if isinstance(self.data, os.PathLike):
             object.__setattr__(self, "data", os.fspath(self.data))
         self.check_settings()
-        corpus = known_corpus(self.name)
-        if corpus.kind != "translation":
-            allowed = "a corpus of sentence pairs; 'saccade data list' shows them"
-            raise ConfigError(f"name: got {self.name!r}, for {corpus.kind}, allowed: {allowed}")
-        for split in ("validation", "test"):
-            share = getattr(self, f"{split}_share")
-            if share and split in corpus.sizes:
-                raise ConfigError(
-                    f"{split}_share: got {share}, allowed: 0, since {self.name} has pairs for it"
-                )
+        require_known(self, "translation", "sentence pairs")
         if self.first is not None:
             require_count(self, "first")
 
@@ -90,9 +80,7 @@ class NamedPairs(AbstractPairs):
 
     @property
     def about(self) -> Mapping[str, str]:
-        corpus = known_corpus(self.name)
-        named = {"corpus": corpus.name, "licence": corpus.licence, "citation": corpus.citation}
-        return {**super().about, **named}
+        return {**super().about, **named_in_records(self.name)}
 
     @property
     def missing(self) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Batch
 from saccade.core.sweep import require_count
-from saccade.data.catalogue import known_corpus
+from saccade.data.catalogue import named_in_records, require_known
 from saccade.data.formats import Row
 from saccade.data.store import find_corpus, load_corpus, not_found
 from saccade.data.texts import AbstractText
@@ -65,16 +65,7 @@ class NamedText(AbstractText):
         if isinstance(self.data, os.PathLike):
             object.__setattr__(self, "data", os.fspath(self.data))
         self.check_settings()
-        corpus = known_corpus(self.name)
-        if corpus.kind != "classification":
-            allowed = "a corpus of labelled texts; 'saccade data list' shows them"
-            raise ConfigError(f"name: got {self.name!r}, for {corpus.kind}, allowed: {allowed}")
-        for split in ("validation", "test"):
-            share = getattr(self, f"{split}_share")
-            if share and split in corpus.sizes:
-                raise ConfigError(
-                    f"{split}_share: got {share}, allowed: 0, since {self.name} has texts for it"
-                )
+        require_known(self, "classification", "labelled texts")
         for field in ("first", "held_out"):
             if getattr(self, field) is not None:
                 require_count(self, field)
@@ -101,10 +92,11 @@ class NamedText(AbstractText):
     def limited(self, rows: dict[str, list[Row]]) -> dict[str, list[Row]]:
         if self.held_out is None:
             return rows
-        kept = {"train": rows["train"]}
-        for split in rows.keys() - {"train"}:
-            order = np.random.default_rng(self.split_seed).permutation(len(rows[split]))
-            kept[split] = [rows[split][at] for at in np.sort(order[: self.held_out])]
+        kept = {}
+        for split, some in rows.items():
+            order = np.random.default_rng(self.split_seed).permutation(len(some))
+            most = len(some) if split == "train" else self.held_out
+            kept[split] = [some[at] for at in np.sort(order[:most])]
         return kept
 
     @property
@@ -115,9 +107,7 @@ class NamedText(AbstractText):
 
     @property
     def about(self) -> Mapping[str, str]:
-        corpus = known_corpus(self.name)
-        named = {"corpus": corpus.name, "licence": corpus.licence, "citation": corpus.citation}
-        return {**super().about, **named}
+        return {**super().about, **named_in_records(self.name)}
 
     @property
     def missing(self) -> str:
