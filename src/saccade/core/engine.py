@@ -1,6 +1,7 @@
 """The compiled core of training: one loop, one dispatch for many recorded steps."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
@@ -27,8 +28,9 @@ __all__: list[str] = []
 PIECES = 32
 """Largest number of recorded steps in one dispatch."""
 
-CORPUS_CHUNK = 512
-"""Examples of a corpus that are evaluated at once, unless the recording says otherwise."""
+CHUNK, POSITIONS = 512, 2**15
+"""Examples of a corpus that are evaluated at once, and their positions, at most, unless the
+recording says otherwise."""
 
 
 class Engine(Ensemble):
@@ -308,7 +310,12 @@ class Engine(Ensemble):
         """Examples that are evaluated at once; None: all, as full-batch training does anyway."""
         if isinstance(self.batches, FullBatch):
             return None
-        return self.record.chunk or (CORPUS_CHUNK if self.is_corpus else None)
+        if self.record.chunk or not self.is_corpus:
+            return self.record.chunk
+        per_example = (
+            math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(self.data_shapes.train)
+        )
+        return max(1, min(CHUNK, POSITIONS // max(per_example)))
 
     def _measured_train(self, train: Any) -> Any:
         """The training examples on which loss and probes are measured."""

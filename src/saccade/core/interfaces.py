@@ -429,6 +429,10 @@ class Moment:
         """
         return mean_over_chunks(function, self.split(split), self._chunk)
 
+    def each(self, function: Callable[[Any], Any], batch: Any) -> Any:
+        """A function with a result per example, computed in chunks."""
+        return in_chunks(function, batch, self._chunk)
+
     def output(self, split: str) -> Output:
         """What the model gives for the examples of a split, computed in chunks."""
         return self.once(_output, split)
@@ -448,7 +452,7 @@ def _loss_on(moment: Moment, split: str) -> Float[Array, ""]:
 
 
 def _output(moment: Moment, split: str) -> Output:
-    return in_chunks(moment.model, moment.split(split), moment._chunk)
+    return moment.each(moment.model, moment.split(split))
 
 
 @dataclasses.dataclass(frozen=True)

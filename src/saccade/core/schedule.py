@@ -106,8 +106,9 @@ class Recording:
     ends: Sequence[AbstractProbe] = ()
     """Measured at the first and the last step only."""
     chunk: int | None = None
-    """Examples that are evaluated at once. None: 512 of a corpus, all of generated data. Training
-    with full batches always evaluates all. A loss in chunks is their mean, weighted by examples."""
+    """Examples that are evaluated at once. None: of a corpus 512, or as many as have 32,768
+    positions; all of generated data. Training with full batches always evaluates all. A loss in
+    chunks is their mean, weighted by examples."""
     sample: int | None = None
     """Training examples on which loss and probes are measured, evenly spaced. None: all. Training
     with full batches always measures all."""

@@ -8,6 +8,7 @@ embedding.
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import jax
@@ -62,13 +63,13 @@ class TextTables(AbstractModelProbe):
         chosen = batch.examples(jnp.arange(count) * batch.size // count)
         model = moment.model
         rated = {
-            "alpha": lambda: model.scores(chosen),
-            "beta": lambda: model.lexical_probe(chosen),
-            "delta": lambda: saliency(model, chosen),
+            "alpha": model.scores,
+            "beta": model.lexical_probe,
+            "delta": partial(saliency, model),
         }
         there = True if chosen.mask is None else chosen.mask
         return {
-            f"{name}_{self.split}": jnp.where(there, rated[name](), jnp.nan)
+            f"{name}_{self.split}": jnp.where(there, moment.each(rated[name], chosen), jnp.nan)
             for name in self.ratings
         }
 
