@@ -57,7 +57,8 @@ def test_value_and_gradients_equal_plain_softmax_attention(
     words = generator.integers(-(-vocabulary // 2), size=(sentences, positions)).astype(np.int32)
     mask = padding(generator, sentences, positions) if padded else np.ones(words.shape, bool)
     with jax.enable_x64(True):
-        with mock.patch("jax.default_backend", lambda: device):  # accelerators have larger groups
+        # Accelerators have larger groups.
+        with mock.patch("jax.default_backend", return_value=device):
             bags = only_member(index_bags(words[None], mask[None] if padded else None, vocabulary))
         scores, values = (
             jnp.asarray(generator.normal(size=vocabulary)),

@@ -36,6 +36,8 @@ _HIDDEN = {
 
 UNPACKED = 2000
 """Bytes up to which a variable is not compressed."""
+_COMPRESSED: dict[str, Any] = {"compression": 9, "shuffle": True}
+"""With a variable in one piece: neighbours are alike, and a table takes a quarter less."""
 
 
 def read_groups(payload: bytes) -> dict[str, xr.Dataset]:
@@ -152,7 +154,7 @@ def _created(
         # False for NaN, and for numbers that packing would round.
         if np.all((np.abs(counts) < np.iinfo(np.int16).max) & (counts == np.round(counts))):
             packed = counts.astype(np.int16)
-            made = group.create_dataset(name, data=packed, compression=6, shuffle=True)
+            made = group.create_dataset(name, data=packed, **_COMPRESSED, chunks=packed.shape)
             made.attrs["scale_factor"] = scale
             return made
     if values.dtype.kind in "UO":
@@ -163,5 +165,5 @@ def _created(
         return made
     # A small variable needs more room for the index of its chunks than compression saves.
     packed = values.ndim > 0 and values.nbytes > UNPACKED
-    how: dict[str, Any] = {"compression": 6, "shuffle": True} if packed else {}
+    how: dict[str, Any] = _COMPRESSED | {"chunks": values.shape} if packed else {}
     return group.create_dataset(name, data=values, **how)

@@ -95,13 +95,17 @@ def _curves(panel: Panel, place: int, styled: Styles, points: int) -> list[alt.C
         return []
     # Lines of one name, such as one per run, differ by a number: else they are drawn as one.
     repeated = len({(line.label, line.role) for line in lines}) < len(lines)
+    # Strokes go by x, unless a line turns back, as norm against a score that falls again.
+    turned = any(np.any(np.diff(line.x) < 0) for line in lines)
     rows, lone = [], []
     for count, line in enumerate(lines):
         name, group = styled[line.label, line.role].name, [count] if repeated else []
-        kept = [(name, *row, *group) for row in _thinned(line, panel, points)]
+        places = _thinned(line, panel, points)
+        kept = [(name, *row, *group, *[at] * turned) for at, row in enumerate(places)]
         rows += kept
         lone += kept if len(kept) == 1 else []
-    columns, apart = ("nxylhg", {"detail": "g:N"}) if repeated else ("nxylh", {})
+    columns = "nxylh" + "g" * repeated + "i" * turned
+    apart = {"detail": "g:N"} if repeated else {}
     source = _table(columns, rows)
     x, y = _x(panel, "x:Q"), _y(panel, "y:Q")
     stroke, fill = _colours(styled)
@@ -113,7 +117,8 @@ def _curves(panel: Panel, place: int, styled: Styles, points: int) -> list[alt.C
         ends = {"y": _y(panel, "l:Q"), "y2": "h:Q"}
         layers.append(bands.encode(x=x, **ends, fill=fill, tooltip=tooltip, **apart))
     strokes = alt.Chart(source).mark_line(strokeWidth=2)
-    layers.append(strokes.encode(x=x, y=y, tooltip=tooltip, **stroke, **apart))
+    order = {"order": "i:Q"} if turned else {}
+    layers.append(strokes.encode(x=x, y=y, tooltip=tooltip, **order, **stroke, **apart))
     if lone:  # one point makes no stroke
         dots = alt.Chart(_table(columns, lone)).mark_point(filled=True, size=45, opacity=1)
         layers.append(dots.encode(x=x, y=y, fill=fill, tooltip=tooltip))
