@@ -81,6 +81,14 @@ def test_training_ends_with_the_last_member_and_others_are_marked(
     assert bool(record["distance"].isnull().equals(~going.transpose("seed", "step")))
 
 
+def test_the_display_says_where_training_stopped(tmp_path, stopped: Training):
+    last = int(stopped.trajectory["stopped_at"].max())
+    for _ in range(2):  # the second time from the cache
+        said: list[Progress] = []
+        train(Lab(tmp_path, progress=said.append))
+        assert f"stopped early, at step {last}" in str(said[-1])
+
+
 def test_the_largest_can_be_best_and_small_gains_do_not_count(lab: Lab):
     """The table shrinks, so the distance to 0 is largest at the start, and falls by a tenth."""
     record = Recording((Distance(0.0),), Every(2))

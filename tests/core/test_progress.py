@@ -1,5 +1,6 @@
 """The default display: a live line on a terminal or in a notebook, else one line per training."""
 
+import dataclasses
 import io
 import math
 import sys
@@ -37,6 +38,9 @@ def test_texts():
         "sen FC: 100 of 5000 steps, loss 0.512, 1 of 20 members diverged, 12.0 s left"
     )
     assert str(FINISHED) == "sen FC: 5000 of 5000 steps, loss 0.028, 30.2 s"
+    stopped = dataclasses.replace(FINISHED, step=1300, may_stop=True)
+    assert str(stopped) == "sen FC: stopped early, at step 1300, loss 0.028, 30.2 s"
+    assert dataclasses.replace(UNDER_WAY, may_stop=True).ending == "at most 12.0 s left"
     assert str(CACHED) == "sen FC: 5000 of 5000 steps, from the cache"
     assert str(Progress("lemma 2", 0, 0, math.nan, 0, 1, None, True, "from the cache")) == (
         "lemma 2: from the cache"

@@ -25,6 +25,8 @@ class Progress:
     note: str = ""
     seconds: float = 0.0
     """Time since the start of this training or, after an interruption, of its continuation."""
+    may_stop: bool = False
+    """Whether early stopping may end it before its last step."""
 
     @property
     def from_cache(self) -> bool:
@@ -35,11 +37,14 @@ class Progress:
         """The note or, without one, the time taken or left."""
         if self.note or (self.seconds_left is None and not self.finished):
             return self.note
-        left = f"{duration(self.seconds_left or 0.0)} left"
+        most = "at most " if self.may_stop else ""
+        left = f"{most}{duration(self.seconds_left or 0.0)} left"
         return duration(self.seconds) if self.finished else left
 
     def __str__(self) -> str:
         parts = [f"{self.step} of {self.steps} steps"] if self.steps else []
+        if self.finished and self.step < self.steps:
+            parts = [f"stopped early, at step {self.step}"]
         if math.isfinite(self.loss):
             parts.append(f"loss {self.loss:.3g}")
         if self.diverged:

@@ -71,7 +71,7 @@ class Run:
         with lock if self.digest else nullcontext():
             header, arrays = self._saved()
             if self._is_result(header, arrays) and not self.lab.fresh:
-                self._say(self.steps, finished=True, note=FROM_CACHE)
+                self._say(self._reached(arrays), finished=True, note=FROM_CACHE)
                 return self._asked_for(arrays), header["seconds"]
             if header.get("finished"):
                 header, arrays = {}, {}
@@ -171,7 +171,7 @@ class Run:
                 measured.add("snapshots", engine.snapshot(at_best(carry)))
         arrays = state(finished=True)
         note = "" if self.digest else NOT_KEPT
-        self._say(self.steps, measured=measured, finished=True, note=note)
+        self._say(self._reached(arrays), measured=measured, finished=True, note=note)
         if stop.is_set():
             raise InterruptedTrainingError(
                 f"stopped after {self.name}, which is finished; the same command goes on from there"
@@ -199,6 +199,10 @@ class Run:
                 targets.popleft()
         return counts, recorded
 
+    def _reached(self, arrays: Mapping[str, np.ndarray]) -> int:
+        """The last step of a finished training: members may have stopped early."""
+        return int(self.recorded[len(arrays["probes:loss"]) - 1])
+
     def _say(
         self,
         step: int,
@@ -225,6 +229,7 @@ class Run:
                 finished,
                 note,
                 seconds,
+                self.engine.stopping is not None,
             )
         )
 
