@@ -303,15 +303,16 @@ def test_models_give_the_layers_that_they_attend_with(kind, kernel):
 
     def run(key: Any) -> Any:
         model, batch = config.build(task, key), task.sample(key, 4)
-        return model(batch).attention, model.attention_layers(batch), batch
+        (layer,) = model.attention_layers(batch)
+        scores = layer.kernel.scores(layer.queries, layer.keys, layer.scale)
+        if layer.mask is not None:
+            scores = jnp.where(layer.mask[:, None, None], scores, -jnp.inf)
+        return model(batch).attention, layer, batch, layer.kernel.weights(scores)
 
-    attention, (layer,), batch = jax.jit(run)(jax.random.key(0))
-    scores = layer.kernel.scores(layer.queries, layer.keys, layer.scale)
+    attention, layer, batch, found = jax.jit(run)(jax.random.key(0))
     if layer.mask is not None:
-        scores = jnp.where(layer.mask[:, None, None], scores, -jnp.inf)
         words = batch.source_mask if isinstance(batch, SentencePairs) else batch.mask
         np.testing.assert_array_equal(layer.words, words)
-    found = layer.kernel.weights(scores)
     if isinstance(batch, SentencePairs):
         np.testing.assert_array_equal(layer.asked, batch.target_mask)
         found = found.mean(1)

@@ -58,6 +58,10 @@ def _gaps(close: float) -> xr.DataArray:
     return on("rank", range(50), np.where(np.arange(50) < 50 * close, 0.05, 0.4))
 
 
+def _per_head(values: np.ndarray) -> xr.DataArray:
+    return on("step", STEPS, values).expand_dims(layer=1, head=1)
+
+
 def _words() -> Arm:
     peak = 1 - (2 * PARTS - 1) ** 2  # of "best", halfway, where it leads
     scores = xr.DataArray(
@@ -73,8 +77,8 @@ def _words() -> Arm:
         occurrence_near_top=on("step", STEPS, 500 - 450 * PARTS),
         pair_score=scores * per_seed(),
         pair_norm=norm_of_score(scores, 18.0) * per_seed(),
-        attention_entropy=on("step", STEPS, 2 - PARTS),
-        effective_keys=on("step", STEPS, 16 - PARTS),
+        attention_entropy=_per_head(2 - PARTS),
+        effective_keys=_per_head(16 - PARTS),
     )
     trajectory = trajectory.assign(gap_words=_gaps(0.9) * per_seed())
     predicted = norm_of_score(trajectory["pair_score"], 18.0)
@@ -104,13 +108,15 @@ def _dictionary() -> Arm:
 def sst_record() -> Record:
     arms: dict[str, Arm] = {}
     for name in NAMES:
-        for more in ("", "_short", "_padding"):
+        for more in ("", "_short"):
             arms[name + more] = _stopped(TEXT_ACCURACY[name] / 100)
-        if name == "sst2_TC":
-            arms[f"{name}_padding"] = _still(arms[f"{name}_padding"])
-        arms |= {f"{name}_words": _words(), f"{name}_padding_words": _padding_words()}
+        arms[f"{name}_words"] = _words()
+    for name in ("sst2_TC", "sst5_TC"):
+        arms[f"{name}_padding"] = _stopped(TEXT_ACCURACY[name] / 100)
+        arms[f"{name}_padding_words"] = _padding_words()
+    arms["sst2_TC_padding"] = _still(arms["sst2_TC_padding"])
     arms |= {f"{corpus}_dictionary": _dictionary() for corpus in sen_sst.CORPORA}
-    return record_of("sen_sst", sen_sst.Config(seeds=SEEDS), arms)
+    return record_of("sen_sst", sen_sst.Config(seeds=SEEDS, padded=("TC",)), arms)
 
 
 EVALUATED = np.asarray(ktiw_classification.Config().evaluated.at)
