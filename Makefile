@@ -13,7 +13,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "saccade needs Python 3.11 or newer; point PYTHON to one: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable .
+	$(PIP) --editable '.[text]'
 	@touch $@
 
 $(VENV)/.extras: $(VENV)/.installed

@@ -1,6 +1,7 @@
 """Studies of corpora that are not here: one line, and the others go on."""
 
 import dataclasses
+import importlib.util
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from saccade.core.errors import FileError
 from saccade.core.record import Arm, Record
 from saccade.options import ReproduceOptions
 from saccade.report.page import corpora_of
+from saccade.studies.ktiw_translation import PRESETS
 from saccade.tasks.named_text import NamedText
 
 
@@ -95,3 +97,17 @@ def test_the_page_names_the_corpora_of_a_record():
         "corpus sst2": "Somebody 2013; licence: free",
         "corpus mine": "; licence: ?",
     }
+
+
+def test_a_package_that_a_study_needs_is_named_before_anything_is_trained(capsys, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "sacrebleu" else found(name)
+    )
+    assert main(["run", "ktiw_translation"]) == 1
+    told = capsys.readouterr().err.strip()
+    assert told == (
+        "saccade: ktiw_translation: BLEU needs the package sacrebleu: pip install 'saccade[text]'"
+    )
+    generated = dataclasses.replace(PRESETS["quick"], corpora=("lexicon",))
+    assert not commands._lacking(generated), "generated sentences are not translated"

@@ -94,12 +94,13 @@ def _use_data(options: RunOptions | ReproduceOptions) -> None:
 
 
 def _lacking(config: Any) -> str:
-    """What a config lacks to be run: the first of its corpora (itself, among its fields, or in what
-    it gives as `tasks`) that is not here.
+    """What a config lacks to be run: what it says itself (`missing`), or the first of its corpora
+    (itself, among its fields, or in what it gives as `tasks`) that is not here.
     """
     inner: list[Any] = []
-    if isinstance(config, AbstractCorpus):
-        return config.missing
+    said = getattr(config, "missing", "")
+    if isinstance(config, AbstractCorpus) or (isinstance(said, str) and said):
+        return said
     if isinstance(config, Mapping):
         inner = list(config.values())
     elif isinstance(config, list | tuple):

@@ -10,6 +10,7 @@ lexicon, or a gold file), the alignment error rate says which of them finds it f
 """
 
 import dataclasses
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -196,6 +197,12 @@ class Config(AbstractSeededConfig):
         require(self, "splits", "test, or test and train", lambda one: one in (SPLITS, SPLITS[:1]))
         need = f"some of {', '.join(ALL)}"
         require(self, "corpora", need, lambda given: bool(given) and set(given) <= set(ALL))
+
+    @property
+    def missing(self) -> str:
+        """The package that BLEU needs, if it is not here."""
+        needed = set(self.corpora) != {LEXICON} and importlib.util.find_spec("sacrebleu") is None
+        return "BLEU needs the package sacrebleu: pip install 'saccade[text]'" if needed else ""
 
     @property
     def tasks(self) -> dict[str, AbstractCorpus]:
