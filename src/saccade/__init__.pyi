@@ -141,6 +141,7 @@ from saccade.models.encoder import FeedForward as FeedForward
 from saccade.models.encoder import HasWords as HasWords
 from saccade.models.encoder import LayerNorm as LayerNorm
 from saccade.models.encoder import MaskedHead as MaskedHead
+from saccade.models.encoder import RootMeanSquare as RootMeanSquare
 from saccade.models.encoder import SelfAttention as SelfAttention
 from saccade.models.heads import AbstractHead as AbstractHead
 from saccade.models.heads import LinearHead as LinearHead

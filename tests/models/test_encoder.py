@@ -13,7 +13,10 @@ import pytest
 
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Batch
+from saccade.core.lab import Lab
+from saccade.core.optimiser import GradientDescent
 from saccade.core.paths import paths
+from saccade.core.schedule import Every, Recording
 from saccade.core.sweep import Swept
 from saccade.models.encoder import Encoder, EncoderConfig, dropped
 from saccade.tasks.keyword_sentences import KeywordSentences
@@ -313,6 +316,44 @@ def test_attention_layers_are_those_of_the_forward_pass(kernel, monkeypatch):
         assert np.all(np.moveaxis(found, -1, 1)[~MASK] == 0)
 
 
+@pytest.mark.parametrize("kernel", ["softmax", "gaussian"])
+def test_normalised_queries_and_keys_and_a_temperature(kernel):
+    """Against NumPy; the temperature can be swept, and is never trained."""
+    config = dataclasses.replace(CONFIG, kernel=kernel, query_key_norm=True, temperature=2.0)
+    model, batch = built(config), sentences()
+    layer = eqx.filter_jit(Encoder.attention_layers)(model, batch)[0]
+    inner = model.layers[0].attention
+    states = model.embedding[batch.words] + model.positions[:LONGEST]
+    inputs = plain_norm(model.layers[0].attention_norm, np.asarray(states))
+    assert inner.norms is not None
+    sides = ((inner.query, inner.norms[0], layer.queries), (inner.key, inner.norms[1], layer.keys))
+    for side, norm, found in sides:
+        plain = inputs @ np.asarray(side.weights) + np.asarray(side.bias)
+        plain = np.swapaxes(plain.reshape(4, LONGEST, 2, 4), 1, 2)
+        plain = plain / np.sqrt((plain**2).mean(-1, keepdims=True) + 1e-5) * norm.scale
+        np.testing.assert_allclose(found, plain / np.sqrt(2), rtol=1e-4, atol=1e-5)
+    swept = eqx.tree_at(lambda one: one.layers[0].attention.temperature, model, jnp.ones(()))
+    assert not any(one.attention.temperature for one in swept.trainable().layers)
+    assert all(jax.tree.leaves(swept.trainable().layers[0].attention.norms))
+
+
+def test_a_record_says_how_attention_was_computed():
+    assert CONFIG.about == {}
+    said = dataclasses.replace(CONFIG, fused=True).about["attention_form"]
+    on_gpu = jax.default_backend() == "gpu"
+    assert said.startswith("explicit, in blocks of rows: ")
+    assert ("in eights" if on_gpu else "no fused attention on cpu") in said
+    record = Recording((), Every(1))
+    trained = Lab(progress=None).train(
+        KeywordSentences(length=5, words=6, train_size=8, test_size=4),
+        dataclasses.replace(CONFIG, fused=True, layers=1, dropout=0.0),
+        GradientDescent(0.1),
+        1,
+        record,
+    )
+    assert trained.trajectory.attrs["attention_form"] == said
+
+
 # -- heads -----------------------------------------------------------------------------------------
 
 
@@ -410,6 +451,7 @@ def test_positions_come_from_the_task():
         ("dropout", 1.0, "dropout: got 1.0, allowed: at least 0 and below 1"),
         ("kernel", "linear", "kernel: got 'linear', allowed: softmax, gaussian"),
         ("head", "next", "head: got 'next', allowed: classification, masked"),
+        ("temperature", 0.0, "temperature: got 0.0, allowed: a finite number above 0"),
         ("longest", 0, "longest: got 0, allowed: a whole number, at least 1"),
         ("weight_scale", -1.0, "weight_scale: got -1.0, allowed: a finite number"),
     ],

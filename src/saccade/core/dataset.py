@@ -30,6 +30,8 @@ class Frame:
     """Seeds of start, data or order that differ from `seeds`."""
     trained: bool = True
     """Whether one step follows from another; of checkpoints a later one may be sound again."""
+    computed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """How this device computed the model."""
 
     def dataset(
         self,
@@ -77,7 +79,8 @@ class Frame:
             coordinates["time"] = ((*self.sweeps, "step"), time, words)
         else:
             coordinates["time"] = self._time(steps)
-        about = self.task.about if isinstance(self.task, AbstractCorpus) else {}
+        about = dict(self.task.about) if isinstance(self.task, AbstractCorpus) else {}
+        about |= self.computed
         return xr.Dataset(data, coordinates, about)
 
     def _unstacked(self, values: np.ndarray, grid: tuple[int, ...]) -> np.ndarray:

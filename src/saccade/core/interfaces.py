@@ -311,6 +311,11 @@ class AbstractModelConfig(ABC):
         """The name of the model in messages."""
         return type(self).__name__
 
+    @property
+    def about(self) -> Mapping[str, str]:
+        """What a record should say of how this device computes the model; by default nothing."""
+        return {}
+
     @classmethod
     def example(cls) -> tuple[Self, AbstractTask]:
         """A small config and a small task that it fits, on which a test is quick."""

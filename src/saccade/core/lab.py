@@ -200,7 +200,8 @@ class Lab:
             job = Job(self, engine_of, first + int(steps), recorded, name, begun, keep_state)
             engine, digest, arrays, seconds = job.result(members)
             reached = recorded[: len(arrays["probes:loss"])]
-            frame = Frame(sweeps, chosen, parts[2], parts[0], apart)
+            computed = getattr(parts[1], "about", {})
+            frame = Frame(sweeps, chosen, parts[2], parts[0], apart, computed=computed)
             trajectory = frame.dataset(arrays, "probes", reached, record.probes)
             ends = np.unique([first, reached[-1]])
             snapshot = (

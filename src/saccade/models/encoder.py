@@ -6,15 +6,19 @@
 
 Normalisation stands before each block (pre-LN), GELU is exact (by the error function), and a final
 LayerNorm stands before the head. Attention has any number of heads and either kernel; padding is no
-key. Dropout (inverted: what is kept is divided by its probability) acts on the sum x_0, on what
-attention adds and on what the feed-forward block adds; not on attention weights or hidden units. It
-acts only if a key is given, which training does and measuring does not.
+key. Queries and keys may be normalised (`query_key_norm`: root mean square 1 in every head, then a
+trained scale) and divided by the square root of a temperature. Attention is computed in blocks of
+rows, or fused on a GPU (`models/fused_attention.py`). Dropout (inverted: what is kept is divided by
+its probability) acts on the sum x_0, on what attention adds and on what the feed-forward block
+adds; not on attention weights or hidden units. It acts only if a key is given, which training does
+and measuring does not.
 
 Parts by path: `embedding`, `positions`, `layers.0.attention.query` (`key`, `value`, `output`),
 `layers.0.feed_forward.inner` (`outer`), `norm` and `head`.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol, Self
 
 import equinox as eqx
@@ -36,9 +40,11 @@ from saccade.core.sweep import (
     require_choices,
     require_count,
     require_finite,
+    require_positive,
     require_single,
 )
 from saccade.models.freezing import without
+from saccade.models.fused_attention import mixed, why_not_fused
 from saccade.models.kernels import KERNELS, AbstractKernel, KernelName
 from saccade.models.linear import Linear
 from saccade.models.one_layer_transformer import chosen_places, most
@@ -80,6 +86,16 @@ class LayerNorm(eqx.Module):
         return centred * jax.lax.rsqrt(variance + EPSILON) * self.scale + self.shift
 
 
+class RootMeanSquare(eqx.Module):
+    """Vectors with a root mean square of 1, then scaled."""
+
+    scale: Float[Array, " part"]
+
+    def __call__(self, vectors: Float[Array, "*some part"]) -> Float[Array, "*some part"]:
+        square = jnp.mean(vectors**2, axis=-1, keepdims=True)
+        return vectors * jax.lax.rsqrt(square + EPSILON) * self.scale
+
+
 class SelfAttention(eqx.Module):
     """Attention of every position to the words of its sentence."""
 
@@ -89,22 +105,30 @@ class SelfAttention(eqx.Module):
     output: Linear
     kernel: AbstractKernel
     heads: int = eqx.field(static=True)
+    norms: tuple[RootMeanSquare, RootMeanSquare] | None = None
+    """Of queries and of keys."""
+    temperature: Any = 1.0
+    """Divides all scores."""
+    fused: bool = eqx.field(default=False, static=True)
 
     def _split(self, vectors: States) -> PerHead:
         return jnp.swapaxes(vectors.reshape(*vectors.shape[:2], self.heads, -1), 1, 2)
 
     def queries_and_keys(self, states: States) -> tuple[PerHead, PerHead]:
-        return self._split(self.query(states)), self._split(self.key(states))
+        """With the temperature: the square root of it in each."""
+        found = [self._split(one(states)) for one in (self.query, self.key)]
+        if self.norms is not None:
+            found = [norm(one) for norm, one in zip(self.norms, found, strict=True)]
+        if not (isinstance(self.temperature, float | int) and self.temperature == 1):
+            found = [one * self.temperature**-0.5 for one in found]
+        return found[0], found[1]
 
     def __call__(self, states: States, queries: PerHead, keys: PerHead, words: Words) -> States:
-        scores = self.kernel.scores(queries, keys)
-        if words is not None:
-            # In a sentence without a word all positions are keys: nothing uses the result.
-            seen = words | ~jnp.any(words, axis=-1, keepdims=True)
-            scores = jnp.where(seen[:, None, None], scores, -jnp.inf)
-        weights = self.kernel.weights(scores)
-        mixed = jnp.einsum("bhqk,bhkd->bqhd", weights, self._split(self.value(states)))
-        return self.output(mixed.reshape(states.shape))
+        # In a sentence without a word all positions are keys: nothing uses the result.
+        seen = None if words is None else words | ~jnp.any(words, axis=-1, keepdims=True)
+        values = self._split(self.value(states))
+        found = mixed(self.kernel, queries, keys, values, seen, fused=self.fused)
+        return self.output(jnp.swapaxes(found, 1, 2).reshape(states.shape))
 
 
 class FeedForward(eqx.Module):
@@ -221,7 +245,9 @@ class Encoder(AbstractModel):
         return jnp.where(count > rows, jnp.nan, -found / jnp.maximum(count, 1))
 
     def trainable(self) -> PyTree:
-        return without(super().trainable(), ("dropout",))
+        found = without(super().trainable(), ("dropout",))
+        temperatures = lambda tree: [layer.attention.temperature for layer in tree.layers]  # noqa: E731
+        return eqx.tree_at(temperatures, found, [False] * len(self.layers))
 
 
 def dropped(
@@ -250,6 +276,13 @@ class EncoderConfig(AbstractModelConfig):
     """Probability of dropout in training."""
     kernel: KernelName = "softmax"
     """softmax, or gaussian (not normalised)."""
+    query_key_norm: bool = False
+    """Whether queries and keys have a root mean square of 1, times a trained scale."""
+    temperature: float = 1.0
+    """Divides all scores of attention."""
+    fused: bool = False
+    """Whether attention is computed by the fused kernel of a GPU, in bfloat16, where there is one;
+    else explicitly, in blocks of rows."""
     head: HeadName = "classification"
     """classification: a label per sentence; masked: the word at every selected position."""
     pooling: Pooling = "mean"
@@ -274,6 +307,16 @@ class EncoderConfig(AbstractModelConfig):
         if self.longest is not None:
             require_count(self, "longest")
         require_finite(self, "weight_scale", "embedding_std")
+        require_positive(self, "temperature")
+
+    @property
+    def about(self) -> Mapping[str, str]:
+        """How attention was computed, if fused attention was asked for."""
+        if not self.fused:
+            return {}
+        why = why_not_fused(self.dimension // self.heads)
+        how = f"explicit, in blocks of rows: {why}" if why else "fused, in bfloat16"
+        return {"attention_form": how}
 
     @classmethod
     def example(cls) -> tuple[Self, KeywordSentences]:
@@ -307,9 +350,11 @@ class EncoderConfig(AbstractModelConfig):
     def _layer(self, key: PRNGKeyArray) -> EncoderLayer:
         size, hidden, keys = self.dimension, self.hidden, jax.random.split(key, 6)
         query, key_map, value, output = (self._linear(one, size, size) for one in keys[:4])
+        norm = RootMeanSquare(jnp.ones(size // self.heads))
+        how = ((norm, norm) if self.query_key_norm else None, self.temperature, self.fused)
         return EncoderLayer(
             LayerNorm.build(size),
-            SelfAttention(query, key_map, value, output, KERNELS[self.kernel], self.heads),
+            SelfAttention(query, key_map, value, output, KERNELS[self.kernel], self.heads, *how),
             LayerNorm.build(size),
             FeedForward(self._linear(keys[4], size, hidden), self._linear(keys[5], hidden, size)),
         )

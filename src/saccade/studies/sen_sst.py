@@ -730,7 +730,13 @@ DIVERGENCES = divergences(
 ABOUT = ("sen_sst", "Score and norm of the words of film reviews", PAPER)
 PRESETS: Mapping[str, Config] = {
     "quick": Config(
-        seeds=5, corpora=("sst2",), first=1000, trained_dimension=20, rate=2.0, steps=600
+        seeds=5,
+        corpora=("sst2",),
+        first=1000,
+        trained_dimension=20,
+        rate=2.0,
+        steps=600,
+        padded=("TC",),
     ),
     "paper": Config(padded=("TC",), first_seed=3000),
     "code": Config(

@@ -1,0 +1,165 @@
+"""What attention adds up: sums of values, weighted by a kernel of queries and keys, without keeping
+a table of all queries and keys.
+
+**Explicitly**, in blocks of rows, which the backward pass computes again; anywhere, in the
+precision of the training.
+
+**Fused**, by the kernel of GPUs for softmax attention (cuDNN), in bfloat16. Padding is a number
+behind every key: an extra feature that is 1 in queries and far below 0 in keys that are not seen.
+The Gaussian kernel goes the same way, although its weights are not normalised. Let q and k be
+scaled by the square root of the kernel's scale, and
+
+    q' = (q, 1, |q|^2 / 2),   k' = (k, -|k|^2 / 2, 0),   v' = (v, 0)         for every key
+                              k' = (0,           0, 1),   v' = (0, 1)         for one more, the sink
+
+so that q'.k' = q.k - |k|^2/2 and the sink's score is |q|^2/2. The softmax of these scores gives a
+key the weight p_0 w, where w = exp(-|q - k|^2 / 2) is the Gaussian's and p_0 = 1 / (1 + sum of w)
+is the sink's weight, which comes out behind the values. The quotient is the sum that is wanted:
+
+    sum of w v  =  (sum of p_0 w v) / p_0
+
+The sink's score is never below another one, so that nothing overflows. Gradients are those of the
+quotient; the log-sum-exp that cuDNN returns as well has none.
+
+Squares are taken of q and k as they were rounded to bfloat16, and stand in two features each, the
+rounded number and the rest: a score is then minus half a squared distance, but for rounding.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from saccade.models.kernels import AbstractKernel, Softmax
+
+PerHead = Float[Array, "sentence head position part"]
+Seen = Bool[Array, "sentence position"] | None
+ByPosition = Float[Array, "sentence position head part"]
+Attention = Callable[[ByPosition, ByPosition, ByPosition], ByPosition]
+"""Softmax attention with scale 1; positions before heads."""
+
+ROWS_AND_KEYS = 2**22
+"""Scores of a block of rows, of all sentences and heads."""
+EXTRA = 8
+"""Extra features and extra keys: the fused kernel wants multiples of eight."""
+FAR = -1e4
+"""Score of keys that are not seen: their weight is exactly 0."""
+LARGEST_PART = 128
+"""Features of a head that the fused kernel takes, with the extra ones."""
+
+
+def why_not_fused(part: int) -> str:
+    """Why heads of so many features cannot be fused on this device; empty if they can."""
+    device = jax.devices()[0]
+    if device.platform != "gpu":
+        return f"no fused attention on {device.platform}"
+    if float(getattr(device, "compute_capability", "0")) < 8:
+        return "fused attention needs a GPU of compute capability 8.0"
+    if part % 8 or part + EXTRA > LARGEST_PART:
+        return f"fused attention needs heads of 8 to {LARGEST_PART - EXTRA} features in eights"
+    return ""
+
+
+def mixed(
+    kernel: AbstractKernel,
+    queries: PerHead,
+    keys: PerHead,
+    values: PerHead,
+    seen: Seen = None,
+    *,
+    fused: bool = False,
+) -> PerHead:
+    """The sums of the values of the keys that are seen, by the weights of each query."""
+    if fused and not why_not_fused(queries.shape[-1]):
+        return by_softmax(kernel, queries, keys, values, seen, _cudnn, jnp.bfloat16)
+    return in_rows(kernel, queries, keys, values, seen)
+
+
+def in_rows(
+    kernel: AbstractKernel, queries: PerHead, keys: PerHead, values: PerHead, seen: Seen = None
+) -> PerHead:
+    """Explicitly, some rows at a time."""
+
+    def of_rows(some: Float[Array, "sentence head row part"]) -> PerHead:
+        scores = kernel.scores(some, keys)
+        if seen is not None:
+            scores = jnp.where(seen[:, None, None], scores, -jnp.inf)
+        return jnp.einsum("bhqk,bhkd->bhqd", kernel.weights(scores), values)
+
+    sentences, heads, length, _ = queries.shape
+    rows = max(1, ROWS_AND_KEYS // (sentences * heads * keys.shape[2]))
+    if rows >= length:
+        return of_rows(queries)
+    of_row = jax.checkpoint(lambda row: of_rows(row[:, :, None])[:, :, 0])
+    found = jax.lax.map(of_row, jnp.moveaxis(queries, 2, 0), batch_size=rows)
+    return jnp.moveaxis(found, 0, 2)
+
+
+def by_softmax(
+    kernel: AbstractKernel,
+    queries: PerHead,
+    keys: PerHead,
+    values: PerHead,
+    seen: Seen,
+    attention: Attention,
+    dtype: Any,
+) -> PerHead:
+    """Either kernel by a function that only knows softmax attention, of numbers of a type."""
+    part, exact = queries.shape[-1], queries.dtype
+    root = part**-0.25
+    ours, theirs, summed = (
+        jnp.swapaxes(one, 1, 2).astype(dtype) for one in (root * queries, root * keys, values)
+    )
+    if isinstance(kernel, Softmax):
+        if seen is not None:
+            ours = _with(ours, [jnp.ones(1, dtype)])
+            theirs = _with(theirs, [_unless(seen, jnp.zeros((), exact), dtype)])
+            summed = _with(summed, [])
+        found = attention(ours, theirs, summed)[..., :part]
+        return jnp.swapaxes(found, 1, 2).astype(exact)
+    half, minus_half = (
+        sign * 0.5 * jnp.sum(one.astype(exact) ** 2, axis=-1)
+        for sign, one in ((1, ours), (-1, theirs))
+    )
+    (half, half_rest), (behind, rest) = _halves(half, dtype), _halves(minus_half, dtype)
+    if seen is not None:
+        behind = _unless(seen, behind, dtype)[..., 0]
+    one, none = jnp.ones(1, dtype), jnp.zeros(1, dtype)
+    ours = _with(ours, [one, one, half[..., None], half_rest[..., None]])
+    theirs = _with(theirs, [behind[..., None], rest[..., None], none, none])
+    summed = _with(summed, [])
+    # The sink, whose value says how much weight it has, and keys that nobody sees.
+    more = (theirs.shape[0], EXTRA, *theirs.shape[2:])
+    sink = (
+        jnp.zeros(more, dtype).at[:, 1:, :, part].set(FAR).at[:, 0, :, part + 2 : part + 4].set(1)
+    )
+    told = jnp.zeros(more, dtype).at[:, 0, :, part].set(1)
+    theirs, summed = jnp.concatenate([theirs, sink], 1), jnp.concatenate([summed, told], 1)
+    found = attention(ours, theirs, summed).astype(exact)
+    return jnp.swapaxes(found[..., :part] / found[..., part : part + 1], 1, 2)
+
+
+def _with(vectors: Array, features: list[Array]) -> Array:
+    """Vectors with some further features, and zeros up to the number of extra ones."""
+    shape = vectors.shape[:-1]
+    more = [jnp.broadcast_to(one, (*shape, 1)) for one in features]
+    more.append(jnp.zeros((*shape, EXTRA - len(features)), vectors.dtype))
+    return jnp.concatenate([vectors, *more], axis=-1)
+
+
+def _unless(seen: Bool[Array, "sentence position"], numbers: Array, dtype: Any) -> Array:
+    """Numbers of the keys that are seen, per head, and one far below for the others."""
+    there = seen[:, :, None]
+    return jnp.where(there, numbers, FAR).astype(dtype)[..., None]
+
+
+def _halves(numbers: Array, dtype: Any) -> tuple[Array, Array]:
+    """Numbers as rounded to a type, and what rounding left."""
+    rounded = numbers.astype(dtype)
+    return rounded, (numbers - rounded.astype(numbers.dtype)).astype(dtype)
+
+
+def _cudnn(queries: ByPosition, keys: ByPosition, values: ByPosition) -> ByPosition:
+    return jax.nn.dot_product_attention(queries, keys, values, scale=1.0, implementation="cudnn")
