@@ -14,13 +14,19 @@ def _chunk(batch: Any, first: Any, size: int) -> Any:
     return jax.tree.map(slice_of, batch)
 
 
+def _even(examples: int, size: int) -> tuple[int, int]:
+    """Chunks of equal sizes, at most `size`, that leave few examples: their number and size."""
+    count = -(-examples // size)
+    return count, examples // count
+
+
 def in_chunks(function: Callable[[Any], Any], batch: Any, size: int | None) -> Any:
     """The results of a function of examples, which has a result per example: of at most `size`
     examples at once.
     """
     if size is None or batch.size <= size:
         return function(batch)
-    whole = batch.size // size
+    whole, size = _even(batch.size, size)
     found = jax.lax.map(lambda at: function(_chunk(batch, at * size, size)), jnp.arange(whole))
     found = jax.tree.map(lambda leaf: leaf.reshape(whole * size, *leaf.shape[2:]), found)
     if whole * size == batch.size:
@@ -35,7 +41,7 @@ def mean_over_chunks(function: Callable[[Any], Any], batch: Any, size: int | Non
     """
     if size is None or batch.size <= size:
         return function(batch)
-    whole = batch.size // size
+    whole, size = _even(batch.size, size)
     add = lambda weight: lambda total, one: total + weight * one  # noqa: E731
     zero = jax.tree.map(
         lambda shape: jnp.zeros(shape.shape, shape.dtype),

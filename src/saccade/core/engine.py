@@ -28,7 +28,7 @@ __all__: list[str] = []
 PIECES = 32
 """Largest number of recorded steps in one dispatch."""
 
-CHUNK, POSITIONS = 512, 2**15
+CHUNK, POSITIONS = 512, 2**16
 """Examples of a corpus that are evaluated at once, and their positions, at most, unless the
 recording says otherwise."""
 

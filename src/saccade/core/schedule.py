@@ -106,7 +106,7 @@ class Recording:
     ends: Sequence[AbstractProbe] = ()
     """Measured at the first and the last step only."""
     chunk: int | None = None
-    """Examples that are evaluated at once. None: of a corpus 512, or as many as have 32,768
+    """Examples that are evaluated at once. None: of a corpus 512, or as many as have 65,536
     positions; all of generated data. Training with full batches always evaluates all. A loss in
     chunks is their mean, weighted by examples."""
     sample: int | None = None
