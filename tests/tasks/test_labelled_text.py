@@ -10,9 +10,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from saccade.core.batches import Minibatch
 from saccade.core.config import describe, typed
 from saccade.core.errors import ConfigError, FileError
+from saccade.core.optimiser import GradientDescent
 from saccade.core.sweep import Swept
+from saccade.models.encoder import EncoderConfig
 from saccade.tasks.labelled_text import LabelledText
 
 TRAIN = [
@@ -102,6 +105,25 @@ def test_no_mask_where_all_texts_are_full(tmp_path):
 def test_words_at_white_space_keep_their_case(tmp_path):
     task = LabelledText(written(tmp_path, "a.tsv", TRAIN), tokeniser="spaces")
     assert task.vocabulary.words == ("A", "film", "good", "bad", "bad,")
+
+
+def test_bytes_are_those_of_utf8(tmp_path, lab):
+    """An umlaut is two bytes; ids by falling count, then by number; a model trains on them."""
+    path = written(tmp_path, "t.tsv", [("a", "bübb"), ("b", "B")])
+    task = LabelledText(path, tokeniser="bytes")
+    assert task.vocabulary.words == ("b", "B", "\u00bc", "\u00c3")
+    np.testing.assert_array_equal(task.splits["train"].words, [[2, 5, 4, 2, 2], [3, 0, 0, 0, 0]])
+    assert task.splits["train"].words.dtype == np.int16
+    with pytest.raises(
+        FileError, match=r"line 2: got a text of 5 bytes, allowed: at most 4; raise"
+    ):
+        len(LabelledText(path, tokeniser="bytes", longest=4).splits)
+    cut = LabelledText(path, tokeniser="bytes", longest=2, cut=True)
+    np.testing.assert_array_equal(cut.splits["train"].words, [[3, 4], [2, 0]])
+    model = EncoderConfig(layers=1, heads=1, dimension=4, hidden=4, dropout=0.0)
+    trained = lab.train(task, model, GradientDescent(0.5), 3, batches=Minibatch(2))
+    loss = trained.trajectory["loss"].isel(seed=0).values
+    assert loss[-1] < loss[0]
 
 
 def test_other_formats_and_columns(tmp_path):

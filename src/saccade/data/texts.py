@@ -19,7 +19,15 @@ from saccade.core.sweep import require_choices, require_count, require_single
 from saccade.data.corpora import checksum_of
 from saccade.data.formats import Row, at_line
 from saccade.data.shares import check_shares, drawn_shares
-from saccade.data.vocabulary import PADDING, UNKNOWN, Tokeniser, Vocabulary, check_limits, tokens_of
+from saccade.data.vocabulary import (
+    BYTES,
+    PADDING,
+    UNKNOWN,
+    Tokeniser,
+    Vocabulary,
+    check_limits,
+    tokens_of,
+)
 
 
 class AbstractText(AbstractCorpus):
@@ -113,11 +121,15 @@ class AbstractText(AbstractCorpus):
         # Words are numbered as they come, and renumbered once their counts are known: a corpus of
         # some million words is then read in seconds.
         numbers: defaultdict[str, int] = defaultdict(count().__next__)
+        for name in BYTES if self.tokeniser == "bytes" else ():
+            numbers[name]  # in the order of the bytes
         texts = {s: self._numbered(file, rows[s], numbers) for s, file in files.items()}
         counts = np.bincount(np.concatenate(texts["train"]), minlength=len(numbers))
         counted = {word: int(n) for word, n in zip(numbers, counts, strict=True) if n}
         words = Vocabulary.of_counts(counted, self.least_count, self.largest_vocabulary)
-        batches = _padded(texts, words.encode(list(numbers)))
+        # Bytes are many and have few ids.
+        kind = np.int16 if self.tokeniser == "bytes" else np.int32
+        batches = _padded(texts, words.encode(list(numbers)).astype(kind))
         label_ids = {name: number for number, name in enumerate(names)}
         splits = {}
         for split, (padded, mask) in batches.items():
@@ -130,19 +142,23 @@ class AbstractText(AbstractCorpus):
         self, file: str, rows: Sequence[Row], numbers: Mapping[str, int]
     ) -> list[np.ndarray]:
         """The words of every text, each by its number."""
-        texts = []
+        bytewise, texts = self.tokeniser == "bytes", []
+        what = "bytes" if bytewise else "words"
         for row in rows:
-            words = tokens_of(row.text, self.tokeniser)
+            words = row.text.encode() if bytewise else tokens_of(row.text, self.tokeniser)
             if self.longest is not None and len(words) > self.longest:
                 if not self.cut:
                     raise at_line(
                         file,
                         row.line,
-                        f"got a text of {len(words)} words, allowed: at most {self.longest}; raise "
-                        "longest, or give cut=True to keep the first words",
+                        f"got a text of {len(words)} {what}, allowed: at most {self.longest}; raise"
+                        f" longest, or give cut=True to keep the first {what}",
                     )
                 words = words[: self.longest]
-            texts.append(np.fromiter(map(numbers.__getitem__, words), np.int32, len(words)))
+            if isinstance(words, bytes):
+                texts.append(np.frombuffer(words, np.uint8))
+            else:
+                texts.append(np.fromiter(map(numbers.__getitem__, words), np.int32, len(words)))
         return texts
 
 
@@ -191,7 +207,7 @@ def _padded(
     padded = {}
     for split, some in texts.items():
         mask = np.arange(longest) < lengths[split][:, None]
-        words = np.full(mask.shape, PADDING, np.int32)
+        words = np.full(mask.shape, PADDING, ids.dtype)
         words[mask] = ids[np.concatenate(some)]
         padded[split] = (words, None if is_full else mask)
     return padded

@@ -18,11 +18,14 @@ from saccade.core.errors import ConfigError
 
 PADDING, UNKNOWN, FIRST = 0, 1, 2
 """Ids of padding, of a word that is not in the vocabulary, and of the most frequent word."""
-Tokeniser = Literal["words", "spaces", "bare"]
+Tokeniser = Literal["words", "spaces", "bare", "bytes"]
 """`words`: runs of letters and digits, and single other characters, in lower case. `spaces`: what
 stands between white space, as it is, for texts that are tokenised already. `bare`: the same after
-all that is no letter, digit, underscore or white space is dropped (Lu 2021).
+all that is no letter, digit, underscore or white space is dropped (Lu 2021). `bytes`: the bytes of
+the text in UTF-8, each called by the character of its number.
 """
+BYTES = tuple(map(chr, range(256)))
+"""The names of bytes."""
 _WORDS, _OTHERS = re.compile(r"\w+|[^\w\s]"), re.compile(r"[^\w\s]")
 
 
@@ -32,6 +35,8 @@ def tokens_of(text: str, tokeniser: Tokeniser = "words") -> list[str]:
     """
     if tokeniser == "words":
         return _WORDS.findall(text.lower())
+    if tokeniser == "bytes":
+        return [BYTES[one] for one in text.encode()]
     return (_OTHERS.sub("", text).split() if tokeniser == "bare" else []) or text.split()
 
 

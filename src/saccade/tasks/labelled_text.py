@@ -42,7 +42,8 @@ class LabelledText(AbstractText):
     """Column of the text, or several columns, which are joined by spaces."""
     tokeniser: Tokeniser = "words"
     """How a text becomes words: "words" finds words and punctuation marks, in lower case; "spaces"
-    splits at white space and changes nothing; "bare" drops punctuation marks, then splits."""
+    splits at white space and changes nothing; "bare" drops punctuation marks, then splits;
+    "bytes" takes the bytes of the text."""
     least_count: int = 1
     """Times that a word occurs in the training texts, at least, to get an id of its own."""
     largest_vocabulary: int | None = None
