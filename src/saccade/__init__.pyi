@@ -241,6 +241,7 @@ from saccade.tasks.markov_pairs import MarkovPairs as MarkovPairs
 from saccade.tasks.named_pairs import NamedPairs as NamedPairs
 from saccade.tasks.named_text import NamedText as NamedText
 from saccade.tasks.parallel_text import ParallelText as ParallelText
+from saccade.tasks.pathfinder import Pathfinder as Pathfinder
 from saccade.tasks.random_sequences import HasVectors as HasVectors
 from saccade.tasks.random_sequences import RandomSequences as RandomSequences
 from saccade.tasks.random_sequences import Sequences as Sequences

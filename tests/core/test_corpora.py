@@ -142,6 +142,20 @@ def test_chunks_give_the_means_and_outputs_of_the_whole():
         np.testing.assert_array_equal(rows, batch.words.sum(1))
 
 
+@pytest.mark.parametrize(("examples", "size"), [(25_000, 26), (872, 16), (7, 2), (12, 5), (9, 8)])
+def test_no_chunk_is_larger_than_asked_for(examples, size):
+    seen = set()
+
+    def spying(some: Any) -> Any:
+        seen.add(some.size)
+        return some.labels
+
+    batch = Batch(np.zeros((examples, 1), np.int32), np.zeros(examples, np.int32))  # pyright: ignore[reportArgumentType]
+    jax.eval_shape(lambda one: in_chunks(spying, one, size), batch)
+    assert max(seen) <= size
+    assert max(seen) > size / 2, "and not much smaller"
+
+
 @dataclasses.dataclass(frozen=True)
 class Everything(AbstractProbe):
     """Losses, outputs and the gradient, however they are computed."""

@@ -220,8 +220,10 @@ def test_empty_constant_and_negative_data_are_drawn_too(scale, value):
 
 def test_a_line_that_turns_back_is_drawn_in_its_own_order():
     """A score rises and falls again: sorted by x, its line would be a zigzag."""
-    there_and_back = Line("word", np.array([0.0, 2.0, 1.0]), np.array([0.0, 1.0, 2.0]))
+    x, y = np.array([0.0, 2.0, np.nan, 1.0]), np.array([0.0, 1.0, 9.0, 2.0])
+    there_and_back = Line("word", x, y, y - 1, y + 1)
     drawn = layers(chart(Figure("f", "F", "", (Panel("p", "x", "y", (there_and_back,)),))))
     (layer,) = (layer for layer in drawn if mark(layer) == "line")
+    assert not [layer for layer in drawn if mark(layer) == "area"], "a band would be a zigzag"
     assert layer["encoding"]["order"]["field"] == "i"
     assert [(float(row["x"]), int(row["i"])) for row in rows(layer)] == [(0, 0), (2, 1), (1, 2)]

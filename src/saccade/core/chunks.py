@@ -15,9 +15,9 @@ def _chunk(batch: Any, first: Any, size: int) -> Any:
 
 
 def _even(examples: int, size: int) -> tuple[int, int]:
-    """Chunks of equal sizes, at most `size`, that leave few examples: their number and size."""
-    count = -(-examples // size)
-    return count, examples // count
+    """Chunks of equal sizes, at most `size`, and a smaller last one: their number and size."""
+    each = -(-examples // -(-examples // size))
+    return examples // each, each
 
 
 def in_chunks(function: Callable[[Any], Any], batch: Any, size: int | None) -> Any:

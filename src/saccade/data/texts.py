@@ -127,9 +127,7 @@ class AbstractText(AbstractCorpus):
         counts = np.bincount(np.concatenate(texts["train"]), minlength=len(numbers))
         counted = {word: int(n) for word, n in zip(numbers, counts, strict=True) if n}
         words = Vocabulary.of_counts(counted, self.least_count, self.largest_vocabulary)
-        # Bytes are many and have few ids.
-        kind = np.int16 if self.tokeniser == "bytes" else np.int32
-        batches = _padded(texts, words.encode(list(numbers)).astype(kind))
+        batches = _padded(texts, words.encode(list(numbers)))
         label_ids = {name: number for number, name in enumerate(names)}
         splits = {}
         for split, (padded, mask) in batches.items():
@@ -207,7 +205,7 @@ def _padded(
     padded = {}
     for split, some in texts.items():
         mask = np.arange(longest) < lengths[split][:, None]
-        words = np.full(mask.shape, PADDING, ids.dtype)
+        words = np.full(mask.shape, PADDING, np.int32)
         words[mask] = ids[np.concatenate(some)]
         padded[split] = (words, None if is_full else mask)
     return padded

@@ -22,9 +22,9 @@ Tokeniser = Literal["words", "spaces", "bare", "bytes"]
 """`words`: runs of letters and digits, and single other characters, in lower case. `spaces`: what
 stands between white space, as it is, for texts that are tokenised already. `bare`: the same after
 all that is no letter, digit, underscore or white space is dropped (Lu 2021). `bytes`: the bytes of
-the text in UTF-8, each called by the character of its number.
+the text in UTF-8, each called by the character of its number, or <0x0a>.
 """
-BYTES = tuple(map(chr, range(256)))
+BYTES = tuple(chr(one) if chr(one).isprintable() else f"<{one:#04x}>" for one in range(256))
 """The names of bytes."""
 _WORDS, _OTHERS = re.compile(r"\w+|[^\w\s]"), re.compile(r"[^\w\s]")
 

@@ -22,7 +22,8 @@ The sink's score is never below another one, so that nothing overflows. Gradient
 quotient; the log-sum-exp that cuDNN returns as well has none.
 
 Squares are taken of q and k as they were rounded to bfloat16, and stand in two features each, the
-rounded number and the rest: a score is then minus half a squared distance, but for rounding.
+rounded number and the rest: a score is then minus half a squared distance, but for rounding. Before
+that the mean of the keys is taken from queries and keys, which leaves their distances as they are.
 """
 
 from collections.abc import Callable
@@ -40,12 +41,12 @@ ByPosition = Float[Array, "sentence position head part"]
 Attention = Callable[[ByPosition, ByPosition, ByPosition], ByPosition]
 """Softmax attention with scale 1; positions before heads."""
 
-ROWS_AND_KEYS = 2**22
+ROWS_AND_KEYS = 2**24
 """Scores of a block of rows, of all sentences and heads."""
 EXTRA = 8
 """Extra features and extra keys: the fused kernel wants multiples of eight."""
-FAR = -1e4
-"""Score of keys that are not seen: their weight is exactly 0."""
+FAR = -1e30
+"""Score of keys that are not seen, which are zeros themselves: their weight is exactly 0."""
 LARGEST_PART = 128
 """Features of a head that the fused kernel takes, with the extra ones."""
 
@@ -55,8 +56,14 @@ def why_not_fused(part: int) -> str:
     device = jax.devices()[0]
     if device.platform != "gpu":
         return f"no fused attention on {device.platform}"
-    if float(getattr(device, "compute_capability", "0")) < 8:
-        return "fused attention needs a GPU of compute capability 8.0"
+    try:
+        capability = float(getattr(device, "compute_capability", "0"))
+    except ValueError:  # of a maker that counts otherwise
+        capability = 0.0
+    if capability < 8:
+        return "fused attention needs an NVIDIA GPU of compute capability 8.0"
+    if jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        return "fused attention has no float64"
     if part % 8 or part + EXTRA > LARGEST_PART:
         return f"fused attention needs heads of 8 to {LARGEST_PART - EXTRA} features in eights"
     return ""
@@ -107,21 +114,32 @@ def by_softmax(
     dtype: Any,
 ) -> PerHead:
     """Either kernel by a function that only knows softmax attention, of numbers of a type."""
-    part, exact = queries.shape[-1], queries.dtype
-    root = part**-0.25
-    ours, theirs, summed = (
-        jnp.swapaxes(one, 1, 2).astype(dtype) for one in (root * queries, root * keys, values)
-    )
+    length, part, exact = queries.shape[2], queries.shape[-1], queries.dtype
+    if seen is None and keys.shape[2] % EXTRA:
+        seen = jnp.ones((keys.shape[0], keys.shape[2]), bool)
+    ours, theirs, summed = (_filled(jnp.swapaxes(one, 1, 2)) for one in (queries, keys, values))
+    if seen is not None:
+        seen = _filled(seen)
+        theirs = jnp.where(seen[..., None, None], theirs, 0)
     if isinstance(kernel, Softmax):
+        scaled = (part**-0.25 * ours, part**-0.25 * theirs, summed)
+        ours, theirs, summed = (one.astype(dtype) for one in scaled)
         if seen is not None:
             ours = _with(ours, [jnp.ones(1, dtype)])
             theirs = _with(theirs, [_unless(seen, jnp.zeros((), exact), dtype)])
             summed = _with(summed, [])
-        found = attention(ours, theirs, summed)[..., :part]
+        found = attention(ours, theirs, summed)[:, :length, :, :part]
         return jnp.swapaxes(found, 1, 2).astype(exact)
+    # Distances do not change if all vectors are moved; small ones are rounded less.
+    count = theirs.shape[1] if seen is None else jnp.sum(seen, 1)[:, None, None, None]
+    middle = jax.lax.stop_gradient(jnp.sum(theirs, 1, keepdims=True) / count)
+    ours, theirs = (part**-0.25 * (one - middle) for one in (ours, theirs))
+    if seen is not None:
+        theirs = jnp.where(seen[..., None, None], theirs, 0)
+    ours, theirs, summed = (one.astype(dtype) for one in (ours, theirs, summed))
     half, minus_half = (
-        sign * 0.5 * jnp.sum(one.astype(exact) ** 2, axis=-1)
-        for sign, one in ((1, ours), (-1, theirs))
+        sign * jnp.sum(one.astype(exact) ** 2, axis=-1)
+        for sign, one in ((0.5, ours), (-0.5, theirs))
     )
     (half, half_rest), (behind, rest) = _halves(half, dtype), _halves(minus_half, dtype)
     if seen is not None:
@@ -137,8 +155,14 @@ def by_softmax(
     )
     told = jnp.zeros(more, dtype).at[:, 0, :, part].set(1)
     theirs, summed = jnp.concatenate([theirs, sink], 1), jnp.concatenate([summed, told], 1)
-    found = attention(ours, theirs, summed).astype(exact)
+    found = attention(ours, theirs, summed)[:, :length].astype(exact)
     return jnp.swapaxes(found[..., :part] / found[..., part : part + 1], 1, 2)
+
+
+def _filled(along: Array) -> Array:
+    """Zeros behind the positions, up to a multiple of eight: odd lengths have no fused gradient."""
+    widths = [(0, 0), (0, -along.shape[1] % EXTRA), *[(0, 0)] * (along.ndim - 2)]
+    return jnp.pad(along, widths)
 
 
 def _with(vectors: Array, features: list[Array]) -> Array:

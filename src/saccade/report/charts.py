@@ -1,6 +1,7 @@
 """Figures for the page: Vega-Lite charts through Altair, with tooltips, light enough to inline."""
 
 import csv
+import dataclasses
 import io
 import math
 import textwrap
@@ -95,12 +96,14 @@ def _curves(panel: Panel, place: int, styled: Styles, points: int) -> list[alt.C
         return []
     # Lines of one name, such as one per run, differ by a number: else they are drawn as one.
     repeated = len({(line.label, line.role) for line in lines}) < len(lines)
-    # Strokes go by x, unless a line turns back, as norm against a score that falls again.
-    turned = any(np.any(np.diff(line.x) < 0) for line in lines)
+    # Strokes go by x, unless a line turns back, as norm against a score that falls again; such a
+    # line has no band.
+    turned = any(map(_turns_back, lines))
     rows, lone = [], []
     for count, line in enumerate(lines):
         name, group = styled[line.label, line.role].name, [count] if repeated else []
-        places = _thinned(line, panel, points)
+        bare = dataclasses.replace(line, low=None, high=None) if _turns_back(line) else line
+        places = _thinned(bare, panel, points)
         kept = [(name, *row, *group, *[at] * turned) for at, row in enumerate(places)]
         rows += kept
         lone += kept if len(kept) == 1 else []
@@ -128,6 +131,11 @@ def _curves(panel: Panel, place: int, styled: Styles, points: int) -> list[alt.C
     dots = alt.Chart(source).mark_point(filled=True, size=55)
     dots = dots.encode(x=x, y=y, fill=fill, opacity=seen, tooltip=tooltip)
     return [*layers, dots.add_params(near)]
+
+
+def _turns_back(line: Line) -> bool:
+    x = np.asarray(line.x, float)
+    return bool(np.any(np.diff(x[np.isfinite(x)]) < 0))
 
 
 def _thinned(line: Line, panel: Panel, points: int) -> list[tuple[Any, ...]]:

@@ -496,7 +496,7 @@ CLAIMS = (
         " 0.6 the second term of corollary 1 is about 3 %, so that sqrt(2 s) would do as well",
         paper="'most of the words'",
         prediction="1, if other words stayed as they were at the start",
-        reason="on SST-2 most words keep close, on SST-5 not; why is open",
+        reason="the share is reached on SST-2 and by neither head on SST-5; why is open",
         full_size=WHOLE,
     ),
     Claim(
@@ -517,7 +517,8 @@ CLAIMS = (
         "an order. The two differ by about 2 % at scores below 0.6; the record has score and norm"
         " of the padding",
         prediction="below 0, if the score of the padding stays near 0",
-        reason="the score of the padding falls to about -6: the premise of the prediction fails",
+        reason="by less than a hundredth; a guess: the score of the padding, which is 0 in the"
+        " prediction, falls to -6",
         full_size=WHOLE,
     ),
     Claim(
