@@ -89,6 +89,10 @@ def test_padded_keys_have_no_weight_however_large_they_are(kernel):
             for one in (keys, far)
         ]
         np.testing.assert_allclose(*found, rtol=1e-9)
+        if kernel == "gaussian":
+            nobody = jnp.zeros_like(SEEN)
+            none = by_softmax(KERNELS[kernel], queries, keys, values, nobody, *IN_FLOAT64)
+            np.testing.assert_array_equal(none, 0, "nobody is seen: a sum of nothing")
 
 
 def test_a_common_offset_of_queries_and_keys_costs_no_precision():

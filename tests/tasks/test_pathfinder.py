@@ -116,6 +116,19 @@ def test_the_task_has_pixels_as_words():
     assert task.splits["train"].mask is None
 
 
+def test_longer_dashes_stay_in_the_picture():
+    """Whatever the size of dashes and margins: what lies outside is no part of another picture."""
+    drawing = Drawing(size=64, contour=5, dash=6.0, margin=2.0)
+    to, canvas, tails, heads, whole = grown(drawing)
+    assert len(whole) > 20
+    assert heads.min() > 0
+    assert heads.max() < 64
+    taken = canvas.taken.reshape(-1, to.width, to.width)
+    assert not taken[:, [0, -1]].any(), "the edge is wide enough"
+    assert not taken[:, :, [0, -1]].any()
+    assert np.hypot(*np.moveaxis(heads - tails, -1, 0)) == pytest.approx(6.0)
+
+
 @pytest.mark.parametrize(
     ("drawing", "message"),
     [

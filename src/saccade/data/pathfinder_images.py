@@ -27,8 +27,6 @@ FINE = 2
 """Pixels of the drawing per pixel of the picture, in each direction."""
 CONTRAST = 0.75
 """Brightness of a dash."""
-EDGE = 8
-"""Pixels round a picture, where nothing is looked at."""
 VAIN = 20
 """Times that no picture of many had room, after which there is none."""
 
@@ -79,7 +77,10 @@ class _Directions:
     """
 
     def __init__(self, drawing: Drawing):
-        self.drawing, self.width = drawing, drawing.size + 2 * EDGE
+        self.drawing = drawing
+        # A joint lies a margin behind a head, and the room of its next dash this much farther.
+        self.edge = int(np.ceil(drawing.dash + 3 * drawing.margin + drawing.thickness)) + 2
+        self.width = drawing.size + 2 * self.edge
         self.pixels = _ring(drawing.dash + drawing.margin)
         self.angles = np.arctan2(self.pixels[:, 0], self.pixels[:, 1])
         self.units = np.stack([np.sin(self.angles), np.cos(self.angles)], -1)
@@ -92,7 +93,8 @@ class _Directions:
         self.body = self._covered(half)
         self.covered = self._covered(half + drawing.margin)
         inside = np.zeros((self.width, self.width), bool)
-        inside[EDGE + 1 : -EDGE - 1, EDGE + 1 : -EDGE - 1] = True
+        window = slice(self.edge + 1, -self.edge - 1)
+        inside[window, window] = True
         self.inside = inside.ravel()
 
     def _covered(self, reach: float) -> tuple[np.ndarray, np.ndarray]:
@@ -100,7 +102,7 @@ class _Directions:
         repetition, and which are no repetitions.
         """
         tails, heads = self.ends(np.zeros((len(self.units), 2)))
-        near = _square(EDGE - 2)
+        near = _square(self.edge)
         points = np.broadcast_to(near, (len(tails), *near.shape))
         rows = [self._flat(near[row]) for row in _distance(points, tails, heads) <= reach]
         most = max(map(len, rows))
@@ -113,10 +115,10 @@ class _Directions:
 
     def places(self, at: np.ndarray) -> np.ndarray:
         """Rows and columns of indices."""
-        return np.stack(np.divmod(at, self.width), -1) - EDGE
+        return np.stack(np.divmod(at, self.width), -1) - self.edge
 
     def at(self, places: np.ndarray) -> np.ndarray:
-        return self._flat(places + EDGE)
+        return self._flat(places + self.edge)
 
     def turned(self, angles: np.ndarray) -> np.ndarray:
         """Weights of all directions behind dashes with the given angles."""
@@ -225,12 +227,13 @@ def _distractors(canvas: _Canvas, pictures: np.ndarray) -> list[tuple[np.ndarray
     for _ in range(to.drawing.distractors):
         taken = canvas.taken.reshape(-1, to.width**2)[pictures]
         free = to.inside & ~taken
-        going = pictures[free.sum(1) >= 0.01 * to.drawing.size**2]
+        some = free.sum(1) >= 0.01 * to.drawing.size**2
+        going = pictures[some]
         # A free pixel at random: the first of those that a random one is followed by.
         begin = random.integers(0, to.width**2, len(going))
         order = (begin[:, None] + np.arange(to.width**2)) % to.width**2
-        rows = free[free.sum(1) >= 0.01 * to.drawing.size**2]
-        pivot = order[np.arange(len(going)), np.take_along_axis(rows, order, 1).argmax(1)]
+        first = np.take_along_axis(free[some], order, 1).argmax(1)
+        pivot = order[np.arange(len(going)), first]
         weight = to.turned(random.uniform(0, 2 * np.pi, len(going)))
         for _ in range(to.drawing.distractor):
             way, fits = canvas.grow(going, pivot, weight)
@@ -307,10 +310,8 @@ def _stamp(
     value: float,
 ) -> None:
     """Pixels within `reach` of dashes are at least so bright."""
-    near, size = (
-        _square(int(np.ceil(np.abs(head - tail).max(initial=0) / 2 + reach))),
-        canvas.shape[1],
-    )
+    size, half = canvas.shape[1], np.abs(head - tail).max(initial=0) / 2
+    near = _square(int(np.ceil(half + reach)))
     middle = np.round((tail + head) / 2).astype(int)
     covers = _distance(near + middle[:, None], tail, head) <= reach
     chosen, which = np.nonzero(covers)

@@ -120,7 +120,7 @@ def by_softmax(
     ours, theirs, summed = (_filled(jnp.swapaxes(one, 1, 2)) for one in (queries, keys, values))
     if seen is not None:
         seen = _filled(seen)
-        theirs = jnp.where(seen[..., None, None], theirs, 0)
+        theirs = jnp.where(seen[..., None, None], theirs, 0)  # also of the mean
     if isinstance(kernel, Softmax):
         scaled = (part**-0.25 * ours, part**-0.25 * theirs, summed)
         ours, theirs, summed = (one.astype(dtype) for one in scaled)
@@ -131,7 +131,9 @@ def by_softmax(
         found = attention(ours, theirs, summed)[:, :length, :, :part]
         return jnp.swapaxes(found, 1, 2).astype(exact)
     # Distances do not change if all vectors are moved; small ones are rounded less.
-    count = theirs.shape[1] if seen is None else jnp.sum(seen, 1)[:, None, None, None]
+    count = (
+        theirs.shape[1] if seen is None else jnp.maximum(jnp.sum(seen, 1), 1)[:, None, None, None]
+    )
     middle = jax.lax.stop_gradient(jnp.sum(theirs, 1, keepdims=True) / count)
     ours, theirs = (part**-0.25 * (one - middle) for one in (ours, theirs))
     if seen is not None:

@@ -29,7 +29,7 @@ class Pathfinder(AbstractCorpus):
     held_out: int = 10_000
     """Test pictures."""
     drawing: Drawing = Drawing()
-    """What a picture consists of; contours of 6, 9 and 14 dashes are easy, harder and hard."""
+    """What a picture consists of; contours of 14 dashes are the hard ones of the Arena."""
     picture_seed: int = 0
     """Seed of the pictures."""
 
