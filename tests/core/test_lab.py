@@ -28,8 +28,10 @@ from word_table import (
     visits,
 )
 
+import saccade.core.engine
 import saccade.core.job
 from saccade.core.batches import AbstractBatches, Fresh, Minibatch
+from saccade.core.engine import Engine
 from saccade.core.errors import ConfigError, FileError, InterruptedTrainingError
 from saccade.core.identity import training_digest
 from saccade.core.interfaces import AbstractProbe, Batch
@@ -174,6 +176,25 @@ def test_longer_run_passes_through_the_numbers_of_the_shorter(lab: Lab, plain: T
     shared = np.intersect1d(longer["step"], plain.trajectory["step"])
     assert shared.size >= 2
     assert same_bits(longer.sel(step=shared), plain.trajectory.sel(step=shared))
+
+
+def test_what_one_dispatch_holds_changes_no_number(
+    plain: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rows = []
+    advance = Engine.advance
+
+    def counted(*arguments):
+        moved, found = advance(*arguments)
+        rows.append(len(found["loss"]))
+        return moved, found
+
+    monkeypatch.setattr(Engine, "advance", counted)
+    row = sum(plain.trajectory[name].isel(step=0).nbytes for name in ("table", "loss")) // 2
+    monkeypatch.setattr(saccade.core.engine, "ROWS", 3 * row)
+    tight = train(Lab(tmp_path, progress=None)).trajectory
+    assert set(rows) == {2}  # the numbers of `diverged_at` leave room for two recorded steps
+    assert same_bits(tight, plain.trajectory)
 
 
 def test_no_steps_gives_the_start(lab: Lab, plain: Training):

@@ -28,6 +28,9 @@ __all__: list[str] = []
 PIECES = 32
 """Largest number of recorded steps in one dispatch."""
 
+ROWS = 2**26
+"""Bytes that one dispatch brings to the host, at most, unless one recorded step has more."""
+
 CHUNK, POSITIONS = 512, 2**16
 """Examples of a corpus that are evaluated at once, and their positions, at most, unless the
 recording says otherwise."""
@@ -269,9 +272,9 @@ class Engine(Ensemble):
             }
             self.stopping.require(one)
             shapes |= _stopping_rows(carry)
-        rows = jax.tree.map(
-            lambda shape: jnp.zeros((counts.shape[0], *shape.shape), shape.dtype), shapes
-        )
+        row = sum(math.prod(shape.shape) * shape.dtype.itemsize for shape in shapes.values())
+        slots = max(1, min(counts.shape[0], ROWS // row))
+        rows = jax.tree.map(lambda shape: jnp.zeros((slots, *shape.shape), shape.dtype), shapes)
         start = (carry, first, jnp.zeros_like(first), rows)
         moved, _, _, rows = jax.lax.fori_loop(0, pieces, piece, start)
         return moved, rows
@@ -281,13 +284,15 @@ class Engine(Ensemble):
     ) -> tuple[Carry, dict[str, Array]]:
         """Move every member piece by piece, and measure the probes after each recorded piece.
 
-        One dispatch for up to `PIECES` pieces; lengths are arguments of the compiled program, so
+        One dispatch for up to `PIECES` pieces, of which `slots` are recorded; lengths are arguments of the compiled program, so
         other lengths do not recompile it. The measurements come with dims slot (the first slots are
         filled, in order), member, then the probe's own.
         """
         pieces = len(counts)
         if not 0 < pieces <= PIECES or len(recorded) != pieces:
             raise ValueError(f"between 1 and {PIECES} pieces with a flag each, got {pieces}")
+        if sum(recorded) > self.slots:
+            raise ValueError(f"at most {self.slots} recorded pieces, got {sum(recorded)}")
         padding = PIECES - pieces
         return self.programs["advance"](
             carry,
@@ -298,6 +303,13 @@ class Engine(Ensemble):
             jnp.asarray([*recorded, *[False] * padding]).astype(int),
             jnp.asarray(pieces),
         )
+
+    @property
+    def slots(self) -> int:
+        """Largest number of recorded pieces in one dispatch: fewer than `PIECES` if much is
+        measured.
+        """
+        return self.programs["advance"].shapes[1]["loss"].shape[0]
 
     def steps(self, carry: Carry, first: int, count: int) -> Carry:
         """Move every member by some steps, without measuring."""

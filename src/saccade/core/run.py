@@ -144,7 +144,10 @@ class Run:
                 started = time.monotonic()
                 counts, recorded = self._pieces(step, targets, length)
                 carry, rows = engine.advance(carry, step, counts, recorded)
-                measured.add_rows("probes", rows, sum(recorded))
+                if any(recorded):
+                    measured.add_rows("probes", rows, sum(recorded))
+                else:
+                    jax.block_until_ready(carry)
                 step += sum(counts)
                 now = time.monotonic()
                 length = _next_length(length, now - started)
@@ -190,6 +193,8 @@ class Run:
         recorded: list[bool] = []
         room = length
         while targets and len(counts) < PIECES and (room > 0 or not counts):
+            if sum(recorded) == self.engine.slots:
+                break
             gap = targets[0] - step
             reached = flow or gap <= room
             counts.append(gap if reached else room)
