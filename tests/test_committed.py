@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "results").glob("*.nc.gz"))
 LEDGER = (ROOT / "docs" / "ledger.md").read_text().splitlines()
 WITHOUT_RECORD = {
-    ("ktiw_classification", "paper"),
     ("ktiw_translation", "paper"),
     ("sen_sst", "code"),
 }

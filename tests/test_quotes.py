@@ -16,7 +16,8 @@ from saccade.core.record import Record
 from saccade.core.trajectory import at_place, at_start, first_step
 from saccade.probes.translation import READABLE
 from saccade.registry import find_study, study_names
-from saccade.studies import kernels_stationary, ktiw_fate
+from saccade.studies import kernels_stationary, ktiw_classification, ktiw_fate
+from saccade.studies._agreement import AGREEMENTS, best_of
 
 ROOT = Path(__file__).parents[1]
 CLAIM = re.compile(r"\b([A-E]-\d+[a-z]?)\b")
@@ -95,6 +96,15 @@ def test_findings_that_no_claim_measures():
         assert (int((sham > other).sum()), int((sham < other).sum())) == counts
     ratios = kernels_stationary._matched_ratio(*arms_and_config("kernels_stationary"))
     assert int((ratios > 1).sum()) == 9
+    arms, _ = arms_and_config("ktiw_classification")
+    tables = {
+        corpus: ([100 * float(best_of(arms, corpus, name).mean()) for name in AGREEMENTS], paper)
+        for corpus, paper in ktiw_classification.PAPER_AGREEMENT.items()
+    }
+    assert int((np.abs(np.subtract(*tables["imdb"])) < 5).sum()) == 3
+    ratios = {corpus: ours[0] / paper[0] for corpus, (ours, paper) in tables.items()}
+    assert round(ratios["yelp_sample"], 1) == 3.1
+    assert round(ratios["newsgroups"], 1) == 0.5
     arms, _ = arms_and_config("sen_synergy")
     tied, free = (arms[name].trajectory["score"].mean("word") for name in ("EF", "TC"))
     assert bool((tied > free).sel(step=slice(None, 7000)).isel(step=-1).all())

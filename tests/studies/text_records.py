@@ -58,8 +58,8 @@ def _gaps(close: float) -> xr.DataArray:
     return on("rank", range(50), np.where(np.arange(50) < 50 * close, 0.05, 0.4))
 
 
-def _per_head(values: np.ndarray) -> xr.DataArray:
-    return on("step", STEPS, values).expand_dims(layer=1, head=1)
+def _per_head(values: np.ndarray, steps: np.ndarray = STEPS) -> xr.DataArray:
+    return on("step", steps, values).expand_dims(layer=1, head=1)
 
 
 def _words() -> Arm:
@@ -122,7 +122,9 @@ def sst_record() -> Record:
 EVALUATED = np.asarray(ktiw_classification.Config().evaluated.at)
 
 
-def _agreement(steps: np.ndarray = EVALUATED, more: tuple[str, ...] = ()) -> Arm:
+def _agreement(
+    steps: np.ndarray = EVALUATED, more: tuple[str, ...] = (), proxy: bool = True
+) -> Arm:
     """Agreements far above chance, with a peak halfway."""
     peak = 1 - 0.5 * abs(np.linspace(-1, 1, steps.size))
     levels = {"alpha_uniform": 0.5, "delta_uniform": 0.6, "alpha_beta": 0.6, "alpha_frozen": 0.15}
@@ -138,7 +140,7 @@ def _agreement(steps: np.ndarray = EVALUATED, more: tuple[str, ...] = ()) -> Arm
     single = {f"chance_{split}": 0.06 * per_seed() for split in ktiw_classification.SPLITS}
     single |= {
         f"uniform_proxy_{measure}_{split}": 0.7 * per_seed()
-        for measure in MEASURES
+        for measure in (MEASURES if proxy else ())
         for split in ktiw_classification.SPLITS
     }
     return trained(found.assign(single))
@@ -146,12 +148,14 @@ def _agreement(steps: np.ndarray = EVALUATED, more: tuple[str, ...] = ()) -> Arm
 
 def classification_record() -> Record:
     rising = on("step", EVALUATED, np.linspace(0.5, 0.9, EVALUATED.size))
-    run = along(EVALUATED, loss=1 - rising, test_accuracy=rising, attention_entropy=rising)
+    entropy = _per_head(rising.values, EVALUATED)
+    run = along(EVALUATED, loss=1 - rising, test_accuracy=rising, attention_entropy=entropy)
     arms: dict[str, Arm] = {}
+    for corpus in (*ktiw_classification.CORPORA, "sst2_vectors"):
+        arms[f"{corpus}_agreement"] = _agreement(proxy=corpus != "sst2_vectors")
+        arms |= {f"{corpus}_{name}": trained(run) for name in ktiw_classification.RUNS}
     for corpus in ktiw_classification.CORPORA:
-        arms[f"{corpus}_agreement"] = _agreement()
-        for name in (*ktiw_classification.RUNS, "proxy"):
-            arms[f"{corpus}_{name}"] = trained(run)
+        arms[f"{corpus}_proxy"] = trained(run.drop_vars("attention_entropy"))
     return record_of("ktiw_classification", ktiw_classification.Config(seeds=SEEDS), arms)
 
 
@@ -161,7 +165,8 @@ TRANSLATED = np.asarray(ktiw_translation.Config().evaluated().at)
 def translation_record() -> Record:
     steps = TRANSLATED
     rising = on("step", steps, np.linspace(0.1, 0.6, steps.size))
-    run = along(steps, loss=1 - rising, test_word_accuracy=rising, attention_entropy=rising)
+    entropy = _per_head(rising.values, steps)
+    run = along(steps, loss=1 - rising, test_word_accuracy=rising, attention_entropy=entropy)
     words = {"source": ["1 a", "2 b"], "target": ["1 c", "2 d", "3 e"]}
     table = xr.DataArray(
         np.full((4, 3, 2), 0.5), {"step": steps[-4:], **words}, ("step", "target", "source")

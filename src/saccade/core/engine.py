@@ -284,9 +284,9 @@ class Engine(Ensemble):
     ) -> tuple[Carry, dict[str, Array]]:
         """Move every member piece by piece, and measure the probes after each recorded piece.
 
-        One dispatch for up to `PIECES` pieces, of which `slots` are recorded; lengths are arguments of the compiled program, so
-        other lengths do not recompile it. The measurements come with dims slot (the first slots are
-        filled, in order), member, then the probe's own.
+        One dispatch for up to `PIECES` pieces, of which `slots` may be recorded; lengths are
+        arguments of the compiled program, so other lengths do not recompile it. The measurements
+        come with dims slot (the first slots are filled, in order), member, then the probe's own.
         """
         pieces = len(counts)
         if not 0 < pieces <= PIECES or len(recorded) != pieces:

@@ -11,6 +11,7 @@ import numpy as np
 
 from saccade.core.errors import ConfigError
 from saccade.core.figure import Figure, HeatMap, Histogram, Line, Panel, Role, Scale
+from saccade.report.formatting import ticks
 
 THEORY = "#000000"
 COLOURS: dict[Role, tuple[str, ...]] = {
@@ -88,6 +89,14 @@ def heat_map_of(panel: Panel) -> HeatMap | None:
 def is_dense(heat_map: HeatMap) -> bool:
     """Whether cells show no numbers: there are too many, or the numbers do not matter."""
     return not heat_map.numbered or max(np.asarray(heat_map.value).shape) > MOST_NUMBERED
+
+
+def letters_across(heat_map: HeatMap) -> int:
+    """Letters of the longest line in or below a cell."""
+    lines = [line for label in ticks(list(heat_map.x)) for line in label.split()]
+    if heat_map.texts is not None:
+        lines += [line for text in heat_map.texts.flat for line in str(text).split("\n")]
+    return max(map(len, lines))
 
 
 def shown_ticks(labels: list[str]) -> list[str]:

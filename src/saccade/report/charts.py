@@ -58,8 +58,8 @@ def _natural_width(panel: Panel, panels: int) -> int:
         return 640 if panels == 1 else 275 if panels == 3 or panels > 4 else 450
     if appearance.is_dense(heat_map):
         return 250
-    longest = max(len(line) for label in ticks(list(heat_map.x)) for line in label.split())
-    return min(860, max(240, max(60, round(_LETTER * longest) + 12) * len(heat_map.x)))
+    letters = appearance.letters_across(heat_map)
+    return min(860, max(240, max(60, round(_LETTER * letters) + 12) * len(heat_map.x)))
 
 
 def _columns(widths: Sequence[int]) -> int:
@@ -223,8 +223,12 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
     rectangles = cells.mark_rect() if dense else cells.mark_rect(stroke="white")
     layers = [rectangles.encode(fill=alt.Fill("v:Q", scale=colours, legend=legend), **shown)]
     for ink, colour in () if dense else (("light", "white"), ("dark", "black")):
-        texts = source(rows[ink]).mark_text(color=colour, fontSize=11, lineBreak="\n")
-        layers.append(texts.encode(text="t:N", **shown))
+        by_lines = {1 + row[-1].count("\n") for row in rows[ink]}
+        for lines in sorted(by_lines):
+            kept = [row for row in rows[ink] if 1 + row[-1].count("\n") == lines]
+            up_by = 6.5 * (lines - 1)  # the first line is where a single one would be
+            look = {"color": colour, "fontSize": 11, "lineBreak": "\n", "dy": -up_by}
+            layers.append(source(kept).mark_text(**look).encode(text="t:N", **shown))
     if rows["missing"]:
         empty = source(rows["missing"])
         face = empty.mark_rect(color=MISSING, stroke="#999999", strokeDash=[3, 3])

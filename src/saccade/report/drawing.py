@@ -117,7 +117,7 @@ def _panel_size(panel: Panel, panels: int) -> tuple[float, float]:
     if appearance.is_dense(heat_map):
         return 3.9, 3.0
     rows, columns = heat_map.value.shape
-    across = max(len(line) for label in ticks(list(heat_map.x)) for line in label.split())
+    across = appearance.letters_across(heat_map)
     up = max(len(label) for label in ticks(list(heat_map.y)))
     width = max(0.5, 0.9 * _CHARACTER * across + 0.1) * columns + _CHARACTER * up
     return max(3.2, width + 1.7), max(2.7, 0.3 * rows + 1.0)

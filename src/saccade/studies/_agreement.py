@@ -294,12 +294,16 @@ def table(
 ) -> HeatMap:
     """Numbers of the paper as they are, ours with intervals."""
     cells = [
-        [cell(one) if isinstance(one, xr.DataArray) else (one, f"{one:g}") for one in row]
+        [cell(one) if isinstance(one, xr.DataArray) else (one, _written(one)) for one in row]
         for row in rows.values()
     ]
     values = np.asarray([[cell[0] for cell in row] for row in cells])
     texts = np.asarray([[cell[1] for cell in row] for row in cells], object)
     return HeatMap(label, np.asarray(columns), np.asarray(list(rows)), values, texts=texts)
+
+
+def _written(number: float) -> str:
+    return "n/a" if np.isnan(number) else f"{number:g}"
 
 
 def agreement_panel(arms: Arms, corpus: str, title: str) -> Panel:
