@@ -138,11 +138,11 @@ def by_softmax(
     ours, theirs = (part**-0.25 * (one - middle) for one in (ours, theirs))
     if seen is not None:
         theirs = jnp.where(seen[..., None, None], theirs, 0)
-    ours, theirs, summed = (one.astype(dtype) for one in (ours, theirs, summed))
+    ours, theirs = (_rounded(one, dtype) for one in (ours, theirs))
     half, minus_half = (
-        sign * jnp.sum(one.astype(exact) ** 2, axis=-1)
-        for sign, one in ((0.5, ours), (-0.5, theirs))
+        sign * jnp.sum(one**2, axis=-1) for sign, one in ((0.5, ours), (-0.5, theirs))
     )
+    ours, theirs, summed = (one.astype(dtype) for one in (ours, theirs, summed))
     (half, half_rest), (behind, rest) = _halves(half, dtype), _halves(minus_half, dtype)
     if seen is not None:
         behind = _unless(seen, behind, dtype)[..., 0]
@@ -183,8 +183,16 @@ def _unless(seen: Bool[Array, "sentence position"], numbers: Array, dtype: Any) 
 
 def _halves(numbers: Array, dtype: Any) -> tuple[Array, Array]:
     """Numbers as rounded to a type, and what rounding left."""
-    rounded = numbers.astype(dtype)
-    return rounded, (numbers - rounded.astype(numbers.dtype)).astype(dtype)
+    rounded = _rounded(numbers, dtype)
+    return rounded.astype(dtype), (numbers - rounded).astype(dtype)
+
+
+def _rounded(numbers: Array, dtype: Any) -> Array:
+    """Numbers as rounded to a type, in their own type. Compilers for GPUs leave out a conversion
+    that is undone at once; this one they keep.
+    """
+    kind = jnp.finfo(dtype)
+    return jax.lax.reduce_precision(numbers, kind.nexp, kind.nmant)
 
 
 def _cudnn(queries: ByPosition, keys: ByPosition, values: ByPosition) -> ByPosition:
