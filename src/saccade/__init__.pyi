@@ -49,9 +49,11 @@ from saccade.core.interfaces import Splits as Splits
 from saccade.core.interfaces import Variable as Variable
 from saccade.core.interfaces import cross_entropy as cross_entropy
 from saccade.core.lab import Lab as Lab
+from saccade.core.lanczos import hessian_eigenvalues as hessian_eigenvalues
 from saccade.core.loss import own_loss as own_loss
 from saccade.core.members import initial_model as initial_model
 from saccade.core.members import purpose_key as purpose_key
+from saccade.core.members import trainable as trainable
 from saccade.core.members import training_set as training_set
 from saccade.core.optimiser import AbstractOptimiser as AbstractOptimiser
 from saccade.core.optimiser import AbstractRatedStepper as AbstractRatedStepper
@@ -186,6 +188,7 @@ from saccade.probes.corpus_pairs import AbstractSomePairs as AbstractSomePairs
 from saccade.probes.corpus_pairs import GreedyWords as GreedyWords
 from saccade.probes.corpus_pairs import PairAccuracy as PairAccuracy
 from saccade.probes.corpus_pairs import PairTables as PairTables
+from saccade.probes.curvature import Curvature as Curvature
 from saccade.probes.dictionary import AttendedWords as AttendedWords
 from saccade.probes.dictionary import DictionaryWords as DictionaryWords
 from saccade.probes.feature_matrix import FeatureMatrix as FeatureMatrix
@@ -193,6 +196,7 @@ from saccade.probes.feature_matrix import FirstOrderQueries as FirstOrderQueries
 from saccade.probes.feature_matrix import ReachOfQueries as ReachOfQueries
 from saccade.probes.feature_matrix import ValueModes as ValueModes
 from saccade.probes.keywords import KeywordLogits as KeywordLogits
+from saccade.probes.landscape import LossPlane as LossPlane
 from saccade.probes.model_probe import AbstractModelProbe as AbstractModelProbe
 from saccade.probes.motion import AbstractPartProbe as AbstractPartProbe
 from saccade.probes.motion import Displacements as Displacements

@@ -421,6 +421,10 @@ class Moment:
         """The loss on the examples of a split."""
         return self.once(_loss_on, split)
 
+    def loss_of(self, model: Any, batch: Any) -> Float[Array, ""]:
+        """The loss of another model of the same kind on some examples, in chunks."""
+        return mean_over_chunks(lambda some: self._loss(model, some), batch, self._chunk)
+
     @cached_property
     def initial(self) -> Any:
         """The model at step 0, drawn again from its key (costs an initialisation; meant for

@@ -179,6 +179,14 @@ class Encoder(AbstractModel):
     selected_share: float = eqx.field(static=True)
     """Share of the positions that are selected for prediction; 1 if it is not known."""
 
+    def with_attention(self, **changes: Any) -> "Encoder":
+        """The same weights with other attention: another kernel, `fused` or not."""
+        layers = tuple(
+            dataclasses.replace(layer, attention=dataclasses.replace(layer.attention, **changes))
+            for layer in self.layers
+        )
+        return dataclasses.replace(self, layers=layers)
+
     def states(self, batch: HasWords, key: PRNGKeyArray | None = None) -> States:
         """The states of all positions, behind the last normalisation."""
         return self._run(batch, key)[0]
