@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "results").glob("*.nc.gz"))
 LEDGER = (ROOT / "docs" / "ledger.md").read_text().splitlines()
 WITHOUT_RECORD = {
+    ("kernels_landscape", "paper"),
+    ("kernels_training", "paper"),
     ("ktiw_translation", "paper"),
     ("sen_sst", "code"),
 }

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Iterable
 
+import encoder_records
 import kernels_records
 import ktiw_records
 import sen_records
@@ -19,6 +20,7 @@ PAPERS = (
     topics_records,
     ktiw_records,
     kernels_records,
+    encoder_records,
     values_first_records,
     text_records,
 )

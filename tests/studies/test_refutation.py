@@ -34,6 +34,7 @@ TOGETHER = {
     "C-10c": {"C-10"},
     "C-17": {"C-17d"},
     "D-5b": {"D-5"},
+    "D-9": {"D-9d"},
 }
 """Claims that share their numbers with others, which every refutation breaks as well."""
 

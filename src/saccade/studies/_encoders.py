@@ -1,0 +1,209 @@
+"""What the studies of whole transformers share (Song, Han, Zhang, Ding & Hong 2024): tasks, the
+encoder, its optimisers, and steps at matched curvature.
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from saccade.core.batches import Minibatch
+from saccade.core.figure import Figure, HeatMap, Panel
+from saccade.core.interfaces import AbstractCorpus, AbstractProbe, Moment, Variable
+from saccade.core.lab import Lab, Training
+from saccade.core.lanczos import hessian_eigenvalues
+from saccade.core.optimiser import AbstractRatedStepper, Adam, GradientDescent
+from saccade.core.rates import Warmup
+from saccade.core.schedule import Every, Recording
+from saccade.core.sweep import require, require_count, require_positive, require_single
+from saccade.data.pathfinder_images import Drawing, pictures
+from saccade.models.encoder import Encoder, EncoderConfig
+from saccade.models.kernels import SOFTMAX
+from saccade.probes.curvature import Curvature, parted, some_of
+from saccade.probes.performance import Accuracy, Losses
+from saccade.studies._seeds import AbstractSeededConfig
+from saccade.tasks.named_text import NamedText
+from saccade.tasks.pathfinder import Pathfinder
+
+TITLES = {"text": "IMDb as bytes", "pathfinder": "Pathfinder"}
+OPTIMISERS = {"sgd": "SGD", "adam": "Adam"}
+POSTERS = {"text": "sgd", "pathfinder": "adam"}
+"""The optimiser that the poster has for a task."""
+ADAM_RATES = {"text": 1e-4, "pathfinder": 2e-4}
+MEASURED = 1024
+"""Training examples on which the training loss is measured."""
+ARMS: dict[str, dict[str, Any]] = {
+    "softmax": {},
+    "gaussian": {"kernel": "gaussian"},
+    "gaussian_matched": {"kernel": "gaussian"},
+    "softmax_norm": {"query_key_norm": True},
+    "softmax_sharp": {"temperature": 0.25},
+    "softmax_soft": {"temperature": 4.0},
+}
+"""What differs from softmax; the last three are the usual remedies for it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RelativeCurvature:
+    """The largest eigenvalue of the Hessian of a model's loss, over that of the same weights with
+    plain softmax attention. For Adam, that of the Hessian with rows and columns divided by the
+    roots of what Adam divides its steps by: the root mean square of the gradients of some batches.
+    """
+
+    batch: int = 32
+    """Examples of a batch; the Hessian is that of the first."""
+    batches: int = 4
+    """Batches whose gradients are squared."""
+    iterations: int = 20
+    """Products with the Hessian."""
+    adam: bool = False
+
+    def __call__(self, model: Encoder, train: Any) -> Float[Array, ""]:
+        plain = model.with_attention(kernel=SOFTMAX, norms=None, temperature=1.0)
+        return self._largest(model, train) / self._largest(plain, train)
+
+    def _largest(self, model: Encoder, train: Any) -> Float[Array, ""]:
+        learned, rest = parted(model)
+        some = some_of(train, self.batch * self.batches)
+
+        def loss(weights: PyTree, chosen: Any) -> Float[Array, ""]:
+            return eqx.combine(weights, rest).loss(some.examples(chosen))
+
+        # Batches lie between each other: the labels of a corpus may be sorted.
+        places = jnp.arange(some.size // self.batches * self.batches).reshape(-1, self.batches).T
+        scale = None
+        if self.adam:
+            gradients = jax.lax.map(lambda chosen: jax.grad(loss)(learned, chosen), places)
+            scale = jax.tree.map(
+                lambda one: (jnp.sqrt(jnp.mean(one**2, 0)) + Adam().epsilon) ** -0.5, gradients
+            )
+        first = lambda weights: loss(weights, places[0])  # noqa: E731
+        return hessian_eigenvalues(first, learned, 1, self.iterations, scale)[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class RateFactor(AbstractProbe):
+    """What the rate is multiplied by at matched curvature, if it were matched now."""
+
+    of: RelativeCurvature
+    variables: ClassVar = {"rate_factor": Variable((), "rate at matched curvature / equal rate")}
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        return {"rate_factor": 1 / self.of(moment.model, moment.train)}
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractEncoderConfig(AbstractSeededConfig):
+    """Settings of trainings of the encoder on both tasks."""
+
+    seeds: int = 3
+    """Repetitions; the texts and pictures are the same for all."""
+    chosen: tuple[str, ...] = tuple(TITLES)
+    """Tasks: text and pathfinder, or one of them."""
+    length: int = 1024
+    """Bytes that are kept of a longer text."""
+    pictures: int = 100_000
+    """Training pictures."""
+    drawing: Drawing = Drawing()
+    """What a picture consists of."""
+    held_out: int = 2000
+    """Most held-out texts or pictures."""
+    model: EncoderConfig = EncoderConfig(2, 2, 64, 128, fused=True)
+    """The encoder with softmax."""
+    text_batch: int = 32
+    """Texts per step."""
+    picture_batch: int = 64
+    """Pictures per step."""
+    sgd_rate: float = 0.1
+    """Rate of SGD, on both tasks."""
+    adam_share: float = 1.0
+    """Rate of Adam over 1e-4 (text) and 2e-4 (Pathfinder)."""
+    warmup: int = 312
+    """Steps in which the rate rises; then it is constant."""
+    steps: int = 20_000
+    """Steps."""
+    evaluations: int = 40
+    """Times that is measured, evenly spaced."""
+    curved: int = 16
+    """Training examples of the Hessian along training."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        counts = ("length", "pictures", "held_out", "text_batch", "picture_batch", "warmup")
+        require_count(self, *counts, "steps", "evaluations", "curved")
+        require_positive(self, "sgd_rate", "adam_share")
+        require_single(self, "the study's arms share it", "sgd_rate", "adam_share")
+        need = f"some of {', '.join(TITLES)}"
+        require(self, "chosen", need, lambda given: bool(given) and set(given) <= set(TITLES))
+
+    @property
+    def tasks(self) -> dict[str, AbstractCorpus]:
+        made: dict[str, Any] = {
+            "text": lambda: NamedText(
+                "imdb",
+                tokeniser="bytes",
+                longest=self.length,
+                cut=True,
+                held_out=self.held_out,
+            ),
+            "pathfinder": lambda: Pathfinder(
+                self.pictures, held_out=self.held_out, drawing=self.drawing
+            ),
+        }
+        return {name: made[name]() for name in self.chosen}
+
+    def batch(self, task: str) -> int:
+        return self.text_batch if task == "text" else self.picture_batch
+
+    def optimiser(self, task: str, name: str, **more: Any) -> AbstractRatedStepper:
+        if name == "sgd":
+            return GradientDescent(self.sgd_rate, **more)
+        return Adam(self.adam_share * ADAM_RATES[task], **more)
+
+    def encoder(self, arm: str) -> EncoderConfig:
+        return dataclasses.replace(self.model, **ARMS[arm])
+
+
+def trained(
+    config: AbstractEncoderConfig, lab: Lab, task: str, optimiser: str, arm: str
+) -> Training:
+    """One arm: training from the start."""
+    relative = RelativeCurvature(config.batch(task), adam=optimiser == "adam")
+    more: Any = {"schedule": Warmup(config.warmup)}
+    ends: list[AbstractProbe] = []
+    if arm == "gaussian_matched":
+        more["curvature"] = relative
+        ends.append(RateFactor(relative))
+    probes = (Accuracy(("test",)), Losses(("test",)), Curvature(config.curved))
+    every = Every(max(1, config.steps // config.evaluations))
+    return lab.train(
+        config.tasks[task],
+        config.encoder(arm),
+        config.optimiser(task, optimiser, **more),
+        config.steps,
+        Recording(probes, every, ends, sample=MEASURED),
+        seeds=config.seed_numbers,
+        batches=Minibatch(config.batch(task)),
+        name=f"{TITLES[task]}, {OPTIMISERS[optimiser]}, {arm.replace('_', ' ')}",
+    )
+
+
+def contact_sheet(name: str, config: AbstractEncoderConfig) -> Figure:
+    """Some pictures, connected ones first."""
+    images, labels = pictures(24, 0, config.drawing)
+    panels = []
+    for label, title in ((1, "one curve"), (0, "two curves")):
+        for image in images[labels == label][:3]:
+            side = np.arange(len(image))
+            cells = HeatMap("grey value", side, side, image[::-1].astype(float), numbered=False)
+            panels.append(Panel(title, "", "", (cells,)))
+    contour = config.drawing.contour
+    caption = (
+        f"Pictures of Pathfinder, contours of {contour} dashes. In the upper row both discs lie on"
+        " one curve, in the lower row on two."
+    )
+    return Figure(f"{name}_pictures", "What the pictures look like", caption, tuple(panels))

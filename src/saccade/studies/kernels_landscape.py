@@ -1,0 +1,293 @@
+"""Is the loss of Gaussian attention smoother than that of softmax? (Song, Han, Zhang, Ding & Hong
+2024, figure 3)
+
+A transformer is trained with softmax, then for some steps with either kernel from the same weights.
+Then the loss is evaluated over planes: one direction in the weights of the queries, one in those of
+the keys. Roughness is counted in three ways. A plane shows two of many directions, so the largest
+eigenvalues of the Hessian are measured as well.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from saccade.core.batches import Minibatch
+from saccade.core.bound import AtLeast
+from saccade.core.claim import Check, Claim
+from saccade.core.figure import Figure, HeatMap, Panel, curve
+from saccade.core.lab import Lab
+from saccade.core.record import Arm, Arms
+from saccade.core.schedule import Every, Recording
+from saccade.core.statistics import EverySeed
+from saccade.core.study import Study, divergences
+from saccade.core.sweep import require_count, require_positive
+from saccade.models.kernels import KERNEL_TITLES
+from saccade.probes.curvature import Curvature
+from saccade.probes.landscape import LossPlane
+from saccade.probes.performance import Accuracy, Losses
+from saccade.studies import kernels_training
+from saccade.studies._agreement import table
+from saccade.studies._encoders import (
+    MEASURED,
+    POSTERS,
+    TITLES,
+    AbstractEncoderConfig,
+    trained,
+)
+from saccade.studies._kernels import PAPER
+
+NEGATIVE = 1e-3
+"""Share of the range of a plane's losses below minus which a curvature counts as negative."""
+MOVES = ("query_move", "key_move")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(AbstractEncoderConfig):
+    """Settings of the study; the first stage is that of `kernels_training`."""
+
+    more_steps: int = 100
+    """Steps of the second stage, with either kernel."""
+    points: int = 31
+    """Points of a plane in each direction."""
+    reach: float = 1.0
+    """How far weights are moved, in their own norms."""
+    draws: int = 5
+    """Pairs of directions."""
+    examples: int = 512
+    """Held-out examples of a plane's losses."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_count(self, "more_steps", "draws", "examples")
+        require_count(self, "points", least=5)
+        require_positive(self, "reach")
+
+
+def experiment(config: Config, lab: Lab) -> Arms:
+    found = {}
+    plane = LossPlane(config.points, config.reach, config.draws, config.examples)
+    probes = (Accuracy(("test",)), Losses(("test",)), Curvature(config.curved, count=3))
+    every = Every(max(1, config.more_steps // 10))
+    for task in config.chosen:
+        optimiser = POSTERS[task]
+        first = trained(config, lab, task, optimiser, "softmax")
+        found[f"{task}_first"] = Arm.of(first)
+        for kernel in KERNEL_TITLES:
+            training = lab.train(
+                config.tasks[task],
+                config.encoder(kernel),
+                config.optimiser(task, optimiser),
+                config.more_steps,
+                Recording(probes, every, (plane,), sample=MEASURED),
+                seeds=config.seed_numbers,
+                batches=Minibatch(config.batch(task)),
+                start=first,
+                name=f"{TITLES[task]}, {KERNEL_TITLES[kernel]} after softmax",
+            )
+            found[f"{task}_{kernel}"] = Arm.of(training)
+    return found
+
+
+# -- roughness -------------------------------------------------------------------------------------
+
+
+def minima(loss: np.ndarray) -> np.ndarray:
+    """Number of points within a plane that are lower than all eight neighbours."""
+    inner = loss[..., 1:-1, 1:-1]
+    lower = np.ones(inner.shape, bool)
+    for row, column in product((-1, 0, 1), repeat=2):
+        if row or column:
+            lower &= inner < _shifted(loss, row, column)
+    return lower.sum((-2, -1))
+
+
+def negative_share(loss: np.ndarray) -> np.ndarray:
+    """Share of the points within a plane where the second differences have an eigenvalue below
+    -0.001 times the range.
+    """
+    along, across, mixed = _second_differences(loss)
+    lowest = (along + across) / 2 - np.hypot((along - across) / 2, mixed)
+    return np.mean(lowest < -NEGATIVE * _range(loss)[..., None, None], (-2, -1))
+
+
+def bend(loss: np.ndarray) -> np.ndarray:
+    """Mean size of the discrete Laplacian, over the range."""
+    along, across, _ = _second_differences(loss)
+    return np.mean(np.abs(along + across), (-2, -1)) / _range(loss)
+
+
+ROUGHNESS: Mapping[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
+    "minima": ("local minima", minima),
+    "negative_share": ("share of negative curvature", negative_share),
+    "bend": ("mean |Laplacian| / range", bend),
+}
+
+
+def _shifted(loss: np.ndarray, row: int, column: int) -> np.ndarray:
+    rows, columns = loss.shape[-2:]
+    return loss[..., 1 + row : rows - 1 + row, 1 + column : columns - 1 + column]
+
+
+def _second_differences(loss: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    at = partial(_shifted, loss)
+    along, across = at(1, 0) - 2 * at(0, 0) + at(-1, 0), at(0, 1) - 2 * at(0, 0) + at(0, -1)
+    return along, across, (at(1, 1) - at(1, -1) - at(-1, 1) + at(-1, -1)) / 4
+
+
+def _range(loss: np.ndarray) -> np.ndarray:
+    return np.ptp(loss, axis=(-2, -1))
+
+
+def roughness(arm: Arm, name: str) -> xr.DataArray:
+    """One measure at the end of the second stage, mean over draws, per seed."""
+    planes = arm.snapshot["plane_loss"].isel(step=-1).transpose(..., "draw", *MOVES)
+    measured = ROUGHNESS[name][1](planes.values.astype(float))
+    return planes.isel(dict.fromkeys(MOVES, 0), drop=True).copy(data=measured).mean("draw")
+
+
+# -- claims ----------------------------------------------------------------------------------------
+
+
+def _votes(task: str, arms: Arms, config: Config) -> xr.DataArray:
+    """How many of the three measures find softmax at least as rough as the Gaussian kernel."""
+    del config
+    softmax, gaussian = (arms[f"{task}_{kernel}"] for kernel in KERNEL_TITLES)
+    found = [roughness(softmax, name) >= roughness(gaussian, name) for name in ROUGHNESS]
+    return xr.concat(found, "measure").sum("measure").astype(float)
+
+
+WHOLE = (
+    lambda config: kernels_training.WHOLE[0](config) and config.points >= 31 and config.draws >= 5,
+    "both tasks at their size, 20,000 steps and planes of 31 x 31 points (preset paper)",
+)
+CLAIMS = (
+    Claim(
+        "D-10",
+        "After training with softmax, the loss of softmax over planes of queries and keys is at"
+        " least as rough as that of the Gaussian kernel",
+        "Song 2024, figure 3",
+        tuple(
+            Check(
+                f"measures of three by which softmax is as rough or rougher, {title}",
+                partial(_votes, task),
+                AtLeast(2.0),
+                tuple(f"{task}_{kernel}" for kernel in KERNEL_TITLES),
+            )
+            for task, title in TITLES.items()
+        ),
+        "two of three measures, for both tasks, means over five draws, as specified; here in every"
+        " seed. The measures are relative to the range of a plane, which differs between kernels",
+        paper="the contours of softmax look rougher",
+        statistic=EverySeed(3),
+        full_size=WHOLE,
+    ),
+)
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def figures(arms: Arms, config: Config) -> Sequence[Figure]:
+    return _planes(arms, config), _measures(arms, config), _eigenvalues(arms, config)
+
+
+def _planes(arms: Arms, config: Config) -> Figure:
+    panels = []
+    for task, kernel in product(config.chosen, KERNEL_TITLES):
+        planes = arms[f"{task}_{kernel}"].snapshot["plane_loss"].isel(step=-1, seed=0, draw=0)
+        planes = planes.transpose(*reversed(MOVES))
+        query, key = (np.round(planes[name].values, 3) for name in MOVES)
+        cells = HeatMap("loss", query, key, planes.values.astype(float), "log", numbered=False)
+        title = f"{TITLES[task]}, {KERNEL_TITLES[kernel]}"
+        panels.append(Panel(title, "move of the queries' weights", "of the keys'", (cells,)))
+    caption = (
+        "Loss on held-out examples over a plane through the weights, in units of their own norms:"
+        f" first seed, first draw, after {config.more_steps} steps with either kernel."
+    )
+    title = "Loss over planes of queries and keys"
+    return Figure("kernels_landscape_planes", title, caption, tuple(panels))
+
+
+def _measures(arms: Arms, config: Config) -> Figure:
+    rows: dict[str, Any] = {}
+    for task, kernel in reversed([*product(config.chosen, KERNEL_TITLES)]):
+        arm = arms[f"{task}_{kernel}"]
+        swapped = arm.trajectory["test_loss"].isel(step=0, drop=True)
+        name = f"{TITLES[task]}, {KERNEL_TITLES[kernel]}"
+        rows[name] = [*(roughness(arm, measure) for measure in ROUGHNESS), swapped]
+    names = [title for title, _ in ROUGHNESS.values()]
+    columns = [(name, place) for place, name in enumerate([*names, "test loss after the swap"])]
+    panels = tuple(
+        Panel(name, "", "", (table("", ["mean"], {key: [row[at]] for key, row in rows.items()}),))
+        for name, at in columns
+    )
+    caption = (
+        "Roughness of the planes (mean over draws), and the test loss before the first step of the"
+        " second stage, when only the kernel has changed: means over seeds with intervals."
+    )
+    return Figure("kernels_landscape_roughness", "Roughness", caption, panels)
+
+
+def _eigenvalues(arms: Arms, config: Config) -> Figure:
+    panels = []
+    for task in config.chosen:
+        first = arms[f"{task}_first"].trajectory["hessian_eigenvalue"].isel(place=0, drop=True)
+        panels.append(
+            Panel(
+                f"{TITLES[task]}, first stage",
+                "step",
+                "largest eigenvalue",
+                (curve("softmax", first),),
+                y_scale="log",
+            )
+        )
+        lines = tuple(
+            curve(
+                f"{KERNEL_TITLES[kernel]} after softmax",
+                arms[f"{task}_{kernel}"].trajectory["hessian_eigenvalue"].isel(place=0, drop=True),
+            )
+            for kernel in KERNEL_TITLES
+        )
+        panels.append(
+            Panel(
+                f"{TITLES[task]}, second stage", "step", "largest eigenvalue", lines, y_scale="log"
+            )
+        )
+    caption = (
+        "Largest eigenvalue of the Hessian of the loss on a few training examples: mean over seeds"
+        " with the range."
+    )
+    title = "The largest eigenvalue of the Hessian along training"
+    return Figure("kernels_landscape_eigenvalues", title, caption, tuple(panels))
+
+
+DIVERGENCES = divergences(
+    """
+    second stage | '?00' steps, the digit is unreadable | none released | 100 steps | the start of
+        the Gaussian kernel, whose loss is far off when only the kernel has changed
+    optimiser of the second stage | not stated | none released | new, at the same rate without a
+        rise | none known
+    directions | axes are W^Q and W^K | none released | N(0, 1), scaled to the norm of every matrix,
+        both layers moved together; the same for both kernels | D-10
+    roughness | by eye | none released | three counts | D-10
+    first stage | 20,000 steps with softmax | none released | as in `kernels_training` | its
+        divergences
+    """
+)
+
+FIELDS = [field.name for field in dataclasses.fields(AbstractEncoderConfig)]
+QUICK = Config(
+    **{name: getattr(kernels_training.QUICK, name) for name in FIELDS},
+    more_steps=4,
+    points=5,
+    draws=2,
+    examples=16,
+)
+PRESETS = {"quick": QUICK, "paper": Config(first_seed=1000)}
+ABOUT = ("kernels_landscape", "Is the loss of Gaussian attention smoother?", PAPER)
+STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES)

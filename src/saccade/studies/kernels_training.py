@@ -1,0 +1,277 @@
+"""Does a transformer train better with Gaussian attention? (Song, Han, Zhang, Ding & Hong 2024)
+
+Two layers classify reviews, byte by byte, and pictures, pixel by pixel, with softmax or Gaussian
+attention. The poster's curves have the Gaussian kernel above in accuracy and below in loss. Its
+kernel is not normalised, so that equal rates are not equal steps: the comparison is made again at
+matched curvature (rate x largest eigenvalue of the Hessian at the start; for Adam of the Hessian in
+Adam's own units), and against the usual remedies for softmax: normalised queries and keys, and
+other temperatures.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+import xarray as xr
+
+from saccade.core.bound import Above, Below
+from saccade.core.claim import Check, Claim, PremiseNotMetError
+from saccade.core.figure import Figure, Panel, curve, level
+from saccade.core.lab import Lab
+from saccade.core.record import Arm, Arms
+from saccade.core.statistics import Mean
+from saccade.core.study import Study, divergences
+from saccade.core.sweep import require
+from saccade.core.trajectory import at_place
+from saccade.data.pathfinder_images import Drawing
+from saccade.models.encoder import EncoderConfig
+from saccade.studies._agreement import table
+from saccade.studies._encoders import (
+    ARMS,
+    OPTIMISERS,
+    POSTERS,
+    TITLES,
+    AbstractEncoderConfig,
+    contact_sheet,
+    trained,
+)
+from saccade.studies._kernels import PAPER
+
+NAMES = {
+    "softmax": "softmax",
+    "gaussian": "Gaussian",
+    "gaussian_matched": "Gaussian, matched curvature",
+    "softmax_norm": "softmax, normalised queries and keys",
+    "softmax_sharp": "softmax, temperature 1/4",
+    "softmax_soft": "softmax, temperature 4",
+}
+REMEDIES = ("softmax_norm", "softmax_sharp", "softmax_soft")
+FEW = ("softmax", "gaussian", "gaussian_matched")
+"""Arms of the optimiser that the poster does not have for a task."""
+LEARNED = 0.55
+"""Accuracy from which on an arm is above chance: 0.5 and four standard errors of 2,000 examples."""
+QUANTITIES = {"test_accuracy": "accuracy", "test_loss": "loss"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(AbstractEncoderConfig):
+    """Settings of the study."""
+
+    optimisers: tuple[str, ...] = tuple(OPTIMISERS)
+    """Optimisers: sgd and adam, or one of them."""
+    remedies: tuple[str, ...] = REMEDIES
+    """Remedies for softmax, with the poster's optimiser of a task; none: ()."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        for field, known, least in (("optimisers", OPTIMISERS, 1), ("remedies", REMEDIES, 0)):
+            fits = lambda given, known=known, least=least: (  # noqa: E731
+                len(given) >= least and set(given) <= set(known)
+            )
+            require(self, field, f"some of {', '.join(known)}", fits)
+
+
+def experiment(config: Config, lab: Lab) -> Arms:
+    found = {}
+    for task, optimiser in product(config.chosen, config.optimisers):
+        remedies = config.remedies if POSTERS[task] == optimiser else ()
+        for arm in (*FEW, *remedies):
+            training = trained(config, lab, task, optimiser, arm)
+            found[f"{task}_{optimiser}_{arm}"] = Arm.of(training)
+    return found
+
+
+# -- measures --------------------------------------------------------------------------------------
+
+
+def _area(arm: Arm, name: str) -> xr.DataArray:
+    """The mean of a quantity along training: the area under its curve, per step."""
+    values = arm.trajectory[name]
+    steps = values["step"]
+    return values.integrate("step") / float(steps[-1] - steps[0])
+
+
+def _gap(
+    name: str, ours: str, others: Sequence[str], place: str, arms: Arms, config: Config
+) -> xr.DataArray:
+    """The area of one arm less that of another, or of the best of several in each seed."""
+    del config
+    chosen = [arms[f"{place}_{arm}"] for arm in (ours, *others)]
+    last = [float(at_place(arm.trajectory["test_accuracy"], -1).mean()) for arm in chosen]
+    if not max(last) > LEARNED:
+        raise PremiseNotMetError(f"{_at(place)}: no arm is above chance ({LEARNED:g}) at the end")
+    areas = xr.concat([_area(arm, name) for arm in chosen[1:]], "other")
+    best = areas.max("other") if name == "test_accuracy" else areas.min("other")
+    return _area(chosen[0], name) - best
+
+
+def _at(place: str) -> str:
+    task, optimiser = place.split("_")
+    return f"{TITLES[task]}, {OPTIMISERS[optimiser]}"
+
+
+def _checks(ours: str, others: Sequence[str], optimisers: Mapping[str, str]) -> tuple[Check, ...]:
+    against = NAMES[others[0]] if len(others) == 1 else "the best remedy"
+    return tuple(
+        Check(
+            f"area of test {what}, {NAMES[ours]} less {against}, {_at(f'{task}_{optimiser}')}",
+            partial(_gap, name, ours, tuple(others), f"{task}_{optimiser}"),
+            Above(0.0) if name == "test_accuracy" else Below(0.0),
+            tuple(f"{task}_{optimiser}_{arm}" for arm in (ours, *others)),
+        )
+        for task, optimiser in optimisers.items()
+        for name, what in QUANTITIES.items()
+    )
+
+
+OTHERS = {task: next(one for one in OPTIMISERS if one != name) for task, name in POSTERS.items()}
+WHOLE = (
+    lambda config: (
+        config.steps >= 20_000
+        and config.length >= 1024
+        and config.model.dimension >= 64
+        and len(config.chosen) == len(TITLES)
+    ),
+    "both tasks at their size, and 20,000 steps (preset paper)",
+)
+ORDER = "an order; the interval over seeds says whether it is beyond the differences between them"
+_claim = partial(Claim, statistic=Mean(3), full_size=WHOLE)
+CLAIMS = (
+    _claim(
+        "D-9",
+        "With Gaussian attention a transformer has a higher test accuracy and a lower test loss"
+        " along training than with softmax, at equal rates",
+        "Song 2024, IMDb and Pathfinder",
+        _checks("gaussian", ("softmax",), POSTERS),
+        f"{ORDER}; as specified, undetermined if neither arm is above chance",
+        paper="the Gaussian curves are above in accuracy and below in loss",
+    ),
+    _claim(
+        "D-9b",
+        "The same holds at matched curvature: if rate x largest eigenvalue of the Hessian at the"
+        " start is that of softmax",
+        "ours; the kernel that is not normalised has another scale at the start",
+        _checks("gaussian_matched", ("softmax",), POSTERS),
+        ORDER,
+    ),
+    _claim(
+        "D-9c",
+        "The same holds, at equal rates, with the optimiser that the poster does not have for a"
+        " task",
+        "ours",
+        _checks("gaussian", ("softmax",), OTHERS),
+        ORDER,
+    ),
+    _claim(
+        "D-9d",
+        "The same holds against softmax with the best of the usual remedies: normalised queries and"
+        " keys, or another temperature",
+        "ours",
+        _checks("gaussian", REMEDIES, POSTERS),
+        f"{ORDER}; the best remedy in each seed, of three, which favours softmax",
+    ),
+)
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def figures(arms: Arms, config: Config) -> Sequence[Figure]:
+    places = [f"{task}_{one}" for task, one in product(config.chosen, config.optimisers)]
+    shown = {place: [arm for arm in ARMS if f"{place}_{arm}" in arms] for place in places}
+    found = [
+        _curves(arms, shown, "test_accuracy", "test accuracy", "accuracy", level_at=0.5),
+        _curves(arms, shown, "test_loss", "test loss", "loss"),
+        _curves(arms, shown, "hessian_eigenvalue", "largest eigenvalue of the Hessian", "hessian"),
+        _areas(arms, shown),
+    ]
+    if "pathfinder" in config.chosen:
+        found.append(contact_sheet("kernels_training", config))
+    return found
+
+
+def _curves(
+    arms: Arms,
+    shown: Mapping[str, Sequence[str]],
+    name: str,
+    label: str,
+    file: str,
+    level_at: float | None = None,
+) -> Figure:
+    panels = []
+    for place, names in shown.items():
+        lines = []
+        for arm in names:
+            values = arms[f"{place}_{arm}"].trajectory[name]
+            values = values.isel(place=0, drop=True) if "place" in values.dims else values
+            lines.append(curve(NAMES[arm], values))
+        if level_at is not None:
+            steps = arms[f"{place}_{names[0]}"].trajectory["step"]
+            lines.append(level("chance", (0, float(steps[-1])), level_at))
+        log = "log" if name == "hessian_eigenvalue" else "linear"
+        panels.append(Panel(_at(place), "step", label, tuple(lines), y_scale=log))
+    caption = f"{label.capitalize()} along training: mean over seeds with the range."
+    if name == "hessian_eigenvalue":
+        caption += " Of the loss on a few training examples, without dropout."
+    title = f"{label.capitalize()} along training"
+    return Figure(f"kernels_training_{file}", title, caption, tuple(panels))
+
+
+def _areas(arms: Arms, shown: Mapping[str, Sequence[str]]) -> Figure:
+    panels = []
+    for name, what in QUANTITIES.items():
+        rows: dict[str, Any] = {}
+        for place, names in reversed([*shown.items()]):
+            for arm in reversed(names):
+                scale = 100 if name == "test_accuracy" else 1
+                rows[f"{_at(place)}: {NAMES[arm]}"] = [
+                    scale * _area(arms[f"{place}_{arm}"], name),
+                    scale * at_place(arms[f"{place}_{arm}"].trajectory[name], -1),
+                ]
+        unit = "%" if name == "test_accuracy" else "nat"
+        columns = [f"mean {what} along training", f"{what} at the end"]
+        panels.append(Panel(f"test {what}", "", "", (table(unit, columns, rows),)))
+    caption = "Areas under the curves, per step, and last values: means over seeds with intervals."
+    title = "Areas under the curves"
+    return Figure("kernels_training_areas", title, caption, tuple(panels))
+
+
+DIVERGENCES = divergences(
+    """
+    model | 2 layers, dimension 64, hidden 128, 2 heads | none released; nearest: Skyformer | the
+        same; a linear head behind the mean over positions | none known
+    dropout of attention weights | not stated | 0.1 | none: fused attention has none | none known
+    arithmetic | not stated | mixed precision | attention in bfloat16 where it is fused, else
+        float32 | the record says which
+    texts | length not stated | 4,000 bytes | the first 1,024 bytes | lower accuracy for all arms
+    pictures | not stated | the Arena's hard ones, of which pixels of value 0 are padding | drawn
+        anew (contours of 14 dashes), all pixels are attended to | none known
+    batches | not stated | 32 texts, 128 pictures | 32 and 64 | slower learning of Pathfinder
+    optimiser | SGD for text, Adam for Pathfinder | Adam at 1e-4 and 2e-4, rise and fall of the rate
+        | both for both; SGD at one rate, Adam at these, constant after a rise | D-9c
+    steps | not readable | 50,000 | 20,000 | earlier curves
+    initialisation | not stated | N(0, 0.02^2) for embeddings | N(0, 1 / inputs), embeddings N(0, 1)
+        | the start of attention: queries and keys of norm sqrt(32) per head
+    """
+)
+
+QUICK = Config(
+    chosen=("pathfinder",),
+    pictures=256,
+    held_out=64,
+    drawing=Drawing(size=16, contour=4, distractors=1, seed_distance=3.0),
+    model=EncoderConfig(1, 2, 8, 16),
+    picture_batch=16,
+    warmup=5,
+    steps=60,
+    evaluations=6,
+    curved=4,
+    optimisers=("adam",),
+    adam_share=10.0,
+    remedies=(),
+)
+PRESETS = {"quick": QUICK, "paper": Config(first_seed=1000)}
+ABOUT = ("kernels_training", "Does a transformer train better with Gaussian attention?", PAPER)
+STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES)

@@ -1,0 +1,126 @@
+"""Records made by hand of the studies of whole transformers (Song, Han, Zhang, Ding & Hong 2024) in
+which every claim holds, and edits that break each check.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from record_parts import (
+    SEEDS,
+    Edit,
+    Refutations,
+    along,
+    change,
+    on,
+    per_seed,
+    plus,
+    record_of,
+    trained,
+)
+
+from saccade.core.record import Arm, Record
+from saccade.studies import kernels_landscape, kernels_training
+from saccade.studies._encoders import POSTERS
+
+TOPS = {"softmax": 0.6, "gaussian": 0.75, "gaussian_matched": 0.7}
+STEPS = np.arange(0, 20_001, 500)
+
+
+def _arm(top: float, steps: np.ndarray = STEPS) -> Arm:
+    """Accuracy that rises to a value, loss that falls with it."""
+    accuracy = on("step", steps, np.linspace(0.5, top, steps.size)) * per_seed()
+    curvature = on("step", steps, np.linspace(1, 9, steps.size)).expand_dims(place=[1])
+    return trained(
+        along(
+            steps,
+            loss=1.2 - accuracy,
+            test_accuracy=accuracy,
+            test_loss=1.2 - accuracy,
+            hessian_eigenvalue=curvature,
+        )
+    )
+
+
+def training_record() -> Record:
+    config = kernels_training.Config(seeds=SEEDS)
+    arms = {}
+    for task in config.chosen:
+        for optimiser in config.optimisers:
+            remedies = kernels_training.REMEDIES if POSTERS[task] == optimiser else ()
+            tops = TOPS | dict.fromkeys(remedies, 0.65)
+            for name, top in tops.items():
+                arms[f"{task}_{optimiser}_{name}"] = _arm(top)
+            matched = f"{task}_{optimiser}_gaussian_matched"
+            factor = xr.Dataset({"rate_factor": 0.1 * arms[matched].trajectory["loss"]})
+            arms[matched] = dataclasses.replace(arms[matched], snapshot=factor.isel(step=[0, -1]))
+    return record_of("kernels_training", config, arms)
+
+
+MOVES = np.linspace(-1, 1, 31)
+
+
+def _plane(ripples: float) -> xr.DataArray:
+    """A bowl with ripples."""
+    query, key = (on(name, MOVES, MOVES) for name in kernels_landscape.MOVES)
+    bowl = query**2 + key**2 + ripples * (np.cos(12 * query) + np.cos(12 * key))
+    return 0.5 + bowl.expand_dims(draw=list(range(5)))
+
+
+def landscape_record() -> Record:
+    config = kernels_landscape.Config(seeds=SEEDS)
+    more, arms = np.arange(0, 101, 10), {}
+    for task in config.chosen:
+        arms[f"{task}_first"] = _arm(0.6)
+        for kernel, ripples in (("softmax", 0.3), ("gaussian", 0.01)):
+            arm = _arm(0.6, more)
+            curvature = arm.trajectory["hessian_eigenvalue"].isel(place=0, drop=True)
+            three = curvature.expand_dims(place=[1, 2, 3])
+            ends = along([0, 100], plane_loss=_plane(ripples) * per_seed())
+            arms[f"{task}_{kernel}"] = dataclasses.replace(
+                arm,
+                trajectory=arm.trajectory.drop_dims("place").assign(hessian_eigenvalue=three),
+                snapshot=ends.drop_vars("diverged_at"),
+            )
+    return record_of("kernels_landscape", config, arms)
+
+
+RECORDS: dict[str, Any] = {
+    "kernels_training": training_record,
+    "kernels_landscape": landscape_record,
+}
+
+
+def _worse(arm: str, optimisers: dict[str, str]) -> list[Edit]:
+    """Lower accuracy, then higher loss, of one arm on each task."""
+    return [
+        change(f"{task}_{optimiser}_{arm}", name, plus(by))
+        for task, optimiser in optimisers.items()
+        for name, by in (("test_accuracy", -0.2), ("test_loss", 0.2))
+    ]
+
+
+def _better(arm: str) -> list[Edit]:
+    return [
+        change(f"{task}_{optimiser}_{arm}", name, plus(by))
+        for task, optimiser in POSTERS.items()
+        for name, by in (("test_accuracy", 0.2), ("test_loss", -0.2))
+    ]
+
+
+def _flat(planes: xr.DataArray) -> xr.DataArray:
+    """A slope without a minimum or a bend."""
+    return 0 * planes + on("query_move", MOVES, MOVES)
+
+
+REFUTATIONS: Refutations = {
+    "D-9": _worse("gaussian", POSTERS),
+    "D-9b": _worse("gaussian_matched", POSTERS),
+    "D-9c": _worse("gaussian", kernels_training.OTHERS),
+    "D-9d": _better("softmax_norm"),
+    "D-10": [
+        change(f"{task}_softmax", "plane_loss", _flat, "snapshot")
+        for task in kernels_training.TITLES
+    ],
+}
