@@ -9,6 +9,7 @@ import os
 import pkgutil
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,7 @@ def known_study(name: str) -> "Study[Any] | None":
     return _of_entry_point(points[0]) if points else None
 
 
+@cache
 def _built_in() -> list[str]:
     names = (module.name for module in pkgutil.iter_modules([str(_FOLDER)]))
     return sorted(name for name in names if not name.startswith("_"))

@@ -2,13 +2,14 @@
 
 import dataclasses
 import fnmatch
+import functools
 
 import numpy as np
 import pytest
 from every_record import RECORDS, REFUTATIONS, figure_names
 from record_parts import PARTS, Edit, checks_of, diverge, judged
 
-from saccade.core.claim import Claim
+from saccade.core.claim import Claim, Judgement
 from saccade.core.record import Record
 from saccade.core.statistics import Deterministic, EverySeed, GeometricMean, Mean, Rate
 from saccade.registry import find_study, study_names
@@ -44,9 +45,21 @@ def arms_of(claim: Claim) -> list[str]:
     return list(dict.fromkeys(arm for check in checks_of(claim) for arm in check.arms))
 
 
+@functools.cache
+def kept_claims(study: str) -> dict[str, Judgement]:
+    """The judgements of a study's record made by hand."""
+    return judged(RECORDS[study]())
+
+
+@functools.cache
+def diverged(study: str, arm: str) -> Record:
+    """That record with one seed of an arm lost."""
+    return diverge(arm)(RECORDS[study]())
+
+
 @each_claim
 def test_a_record_with_the_phenomenon_keeps_every_claim(study, claim):
-    judgement = judged(RECORDS[study]())[claim.id]
+    judgement = kept_claims(study)[claim.id]
     assert judgement.verdict == "holds", judgement.reason
     assert len(judgement.findings) == len(claim.checks)
 
@@ -125,7 +138,7 @@ def test_one_seed_is_enough_only_without_chance():
 def test_a_seed_that_diverged_keeps_no_bound(study, claim, pattern, arm):
     """A check of every seed, or of a number that no seed enters, fails; others have no verdict."""
     record = RECORDS[study]()
-    judgement = claim.judge(diverge(arm)(record), find_study(study).config_of(record))
+    judgement = claim.judge(diverged(study, arm), find_study(study).config_of(record))
     resting = [check.statistic for check in claim.checks if pattern in check.arms]
     fails = any(isinstance(statistic, EverySeed | Deterministic) for statistic in resting)
     assert judgement.verdict == ("fails" if fails else "undetermined")
@@ -137,8 +150,9 @@ def test_a_seed_that_diverged_keeps_no_bound(study, claim, pattern, arm):
     assert (f"1 of {seeds} seeds diverged" if per_seed else "seeds diverged") in judgement.reason
 
 
-@pytest.mark.parametrize(("study", "claim"), SAMPLED.values(), ids=SAMPLED)
-def test_two_seeds_are_too_few_for_any_claim(study, claim):
+@functools.cache
+def of_two_seeds(study: str) -> Record:
+    """The record made by hand of a study with two seeds."""
     record = RECORDS[study]()
     arms = {}
     for name, arm in record.arms.items():
@@ -148,7 +162,12 @@ def test_two_seeds_are_too_few_for_any_claim(study, claim):
             for part, data in parts.items()
         }
         arms[name] = dataclasses.replace(arm, **first_two)
-    few = dataclasses.replace(record, arms=arms)
+    return dataclasses.replace(record, arms=arms)
+
+
+@pytest.mark.parametrize(("study", "claim"), SAMPLED.values(), ids=SAMPLED)
+def test_two_seeds_are_too_few_for_any_claim(study, claim):
+    few = of_two_seeds(study)
     judgement = claim.judge(few, find_study(study).config_of(few))
     assert judgement.verdict == "undetermined"
     assert "2 seeds" in judgement.reason
@@ -179,7 +198,7 @@ def test_figures_are_made_whatever_diverged(name):
     names = figure_names(name)
     assert names
     assert len(set(names)) == len(names)
-    for one in (diverge(first)(record), all_lost(record, first), emptied(record, first)):
+    for one in (diverged(name, first), all_lost(record, first), emptied(record, first)):
         assert [figure.name for figure in study.drawn(one)] == names
         assert "holds" not in {claim.judge(one, config).verdict for claim in resting}
 
