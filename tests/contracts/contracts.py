@@ -355,7 +355,7 @@ def check_model(kind: type[AbstractModelConfig]) -> None:
     _check_output(task, batch, output)
     if kind.prepare is not AbstractModelConfig.prepare:
         members = config.prepare(task, jax.tree.map(lambda leaf: leaf[None], batch))
-        prepared = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), members)
+        prepared = jax.tree.map(lambda leaf: jax.device_put(leaf[0]), members)
         _check_output(task, batch, _called(model, prepared))
     if output.attention is None:
         _check_layers(model, batch)

@@ -5,7 +5,7 @@ In NumPy it is an oracle for values, in JAX (`arrays=jnp`) for gradients.
 
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from saccade.models.recurrence import Recurrence
@@ -76,6 +76,6 @@ def random_layer(
     gates = hidden * (4 if cell == "lstm" else 3)
     shapes = ((features, gates), (gates,), (hidden, gates), (gates,))
     input_weights, input_bias, state_weights, state_bias = (
-        jnp.asarray(random.normal(size=shape)) for shape in shapes
+        jax.device_put(random.normal(size=shape)) for shape in shapes
     )
     return Recurrence(input_weights, input_bias, state_weights, state_bias, cell, backwards)

@@ -30,7 +30,7 @@ def plain_attention(scores, values, words, mask):
 
 
 def only_member(tree):
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), tree)
+    return jax.tree.map(lambda leaf: jax.device_put(leaf[0]), tree)
 
 
 def padding(generator: np.random.Generator, sentences: int, positions: int) -> np.ndarray:

@@ -42,7 +42,7 @@ def built(config: EncoderConfig = CONFIG, task: Any = TASK) -> Encoder:
 
 
 def _drawn(shape: Any) -> Any:
-    return jnp.asarray(0.5 * RANDOM.normal(size=shape.shape), shape.dtype)
+    return jax.device_put((0.5 * RANDOM.normal(size=shape.shape)).astype(shape.dtype))
 
 
 def sentences(mask: np.ndarray | None = MASK) -> Batch:

@@ -28,7 +28,7 @@ def drawn(scale: float = 1.0, length: int = LENGTH, part: int = PART) -> list[An
     random = np.random.default_rng(0)
     queries, keys, values, pull = random.normal(size=(4, SENTENCES, HEADS, length, part))
     keys = scale * queries + min(scale, 1.0) * keys
-    return [jnp.asarray(one) for one in (scale * queries, keys, values, pull)]
+    return [jax.device_put(one) for one in (scale * queries, keys, values, pull)]
 
 
 def softmax_attention(queries: Any, keys: Any, values: Any) -> Any:

@@ -41,7 +41,7 @@ def test_weights_are_exponentials_of_distances_and_not_normalised(case):
     config, task, model = case
     batch = task.sample(jax.random.key(2), 8)
     items = np.asarray(model.items(batch))
-    output = model(batch)
+    output = eqx.filter_jit(model)(batch)
     if isinstance(config, AttentionClassifierConfig):
         keys = np.asarray(model.keys)
     else:
@@ -62,12 +62,10 @@ def test_the_index_changes_no_number_and_no_gradient(case):
     config, task, model = case
     batch = task.sample(jax.random.key(2), 8)
     members = config.prepare(task, jax.tree.map(lambda leaf: np.asarray(leaf)[None], batch))
-    indexed = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), members)
+    indexed = jax.tree.map(lambda leaf: jax.device_put(leaf[0]), members)
     moving, still = eqx.partition(model, eqx.is_inexact_array)
-    ways = [
-        jax.value_and_grad(lambda part, one=one: eqx.combine(part, still).loss(one))(moving)
-        for one in (batch, indexed)
-    ]
+    loss = jax.jit(jax.value_and_grad(lambda part, one: eqx.combine(part, still).loss(one)))
+    ways = [loss(moving, one) for one in (batch, indexed)]
     jax.tree.map(
         lambda left, right: np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6), *ways
     )
@@ -91,7 +89,7 @@ def test_velocity_of_scores_is_their_change_along_the_flow():
     )
     batch = task.sample(jax.random.key(2), 8)
     moving, still = eqx.partition(model, eqx.is_inexact_array)
-    gradient = jax.grad(lambda part: eqx.combine(part, still).loss(batch))(moving)
+    gradient = jax.jit(jax.grad(lambda part: eqx.combine(part, still).loss(batch)))(moving)
     step = 1e-2
     there, back = (
         eqx.combine(

@@ -83,7 +83,7 @@ def scattered(config: OneLayerTransformerConfig, task: Any) -> OneLayerTransform
         if not isinstance(leaf, jax.ShapeDtypeStruct):
             return leaf
         return (
-            jnp.asarray(0.5 * random.normal(size=leaf.shape))
+            jax.device_put(0.5 * random.normal(size=leaf.shape))
             if jnp.issubdtype(leaf.dtype, jnp.floating)
             else leaf
         )

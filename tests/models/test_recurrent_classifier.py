@@ -46,7 +46,7 @@ def scattered(**settings: Any) -> RecurrentClassifier:
     """A model of that kind far from its start: all numbers of size 1. Under jax.enable_x64."""
     random = np.random.default_rng(0)
     wanted = shapes(WORDS, hidden=2, features=3, score_size=5, **settings)
-    return jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape)), wanted)
+    return jax.tree.map(lambda leaf: jax.device_put(random.normal(size=leaf.shape)), wanted)
 
 
 @jax.jit

@@ -61,7 +61,7 @@ def scattered(seed: int = 0, task: Any = TASK, **settings: Any) -> SequenceToSeq
     )
     used = jnp.asarray(getattr(task, "used_ids", np.ones(task.vocabulary_size, bool)))
     return jax.tree.map(
-        lambda leaf: used if leaf.dtype == bool else jnp.asarray(random.normal(size=leaf.shape)),
+        lambda leaf: used if leaf.dtype == bool else jax.device_put(random.normal(size=leaf.shape)),
         shapes,
     )
 

@@ -1,5 +1,6 @@
 """Ratings of positions by a classifier: which texts, padding, saliency by finite differences."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,7 +40,7 @@ def test_tables_are_nan_at_padding_and_rank_as_the_model_does(config):
     found = jax.jit(lambda: TextTables("test", texts=4)(moment))()
     for table in found.values():
         np.testing.assert_array_equal(np.isnan(table), ~np.asarray(MASK))
-    weights = np.where(MASK, model(BATCH).attention, np.nan)
+    weights = np.where(MASK, eqx.filter_jit(model)(BATCH).attention, np.nan)
     score = np.asarray(found["alpha_test"])
     for row in range(4):
         there = np.asarray(MASK)[row]
@@ -50,7 +51,10 @@ def test_tables_are_nan_at_padding_and_rank_as_the_model_does(config):
 def test_some_texts_are_evenly_spaced():
     model = build(CONFIGS[2])
     moment = Moment(TASK, model, BATCH, BATCH, own_loss, lambda: model)
-    whole, some = (TextTables("train", texts=count)(moment)["beta_train"] for count in (4, 2))
+    whole, some = (
+        jax.jit(lambda count=count: TextTables("train", texts=count)(moment)["beta_train"])()
+        for count in (4, 2)
+    )
     np.testing.assert_array_equal(some, whole[np.asarray([0, 2])])
 
 

@@ -71,7 +71,7 @@ def parts(query: str) -> tuple[Any, Any, Batch, Batch]:
 
 def with_index(config: AttentionClassifierConfig, batch: Batch) -> Batch:
     members = config.prepare(TASK, jax.tree.map(lambda leaf: leaf[None], batch))
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), members)
+    return jax.tree.map(lambda leaf: jax.device_put(leaf[0]), members)
 
 
 @functools.cache

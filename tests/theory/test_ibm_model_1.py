@@ -5,7 +5,6 @@ iteration is.
 import itertools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from nltk.translate import AlignedSent
@@ -38,9 +37,10 @@ def padded(sentences: Sentences, padding: int = END, extra: int = 0) -> Sentence
         mask = np.zeros(words.shape, bool)
         for row, pair in enumerate(sentences):
             words[row, : len(pair[side])], mask[row, : len(pair[side])] = pair[side], True
-        arrays.append((jnp.asarray(words), jnp.asarray(mask)))
+        arrays.append((words, mask))
     (source, source_mask), (target, target_mask) = arrays
-    return SentencePairs(source, target, jnp.zeros_like(target), source_mask, target_mask)
+    pairs = SentencePairs(source, target, np.zeros_like(target), source_mask, target_mask)
+    return jax.device_put(pairs)
 
 
 def arrays_of(pairs: SentencePairs) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
