@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from saccade import __version__, registry
+from saccade import __version__, commands, registry
 from saccade.cli import main, prepared
 from saccade.core.lab import Lab
 from saccade.core.record import Record
 from saccade.core.study import Study
-from saccade.options import RunOptions, parsed
+from saccade.options import ReproduceOptions, RunOptions, parsed
 from saccade.registry import find_study, study_names
 from saccade.studies import sen_convolution
 
@@ -520,6 +520,19 @@ def keep(file: Path, verdicts: str) -> None:
     words = {"h": "holds", "f": "fails", "u": "undetermined"}
     known = {f"X-{place}": words[one] for place, one in enumerate(verdicts, 1)}
     file.with_name("known.json").write_text(json.dumps({"known_study": {"quick": known}}))
+
+
+def test_the_longest_studies_begin_first(monkeypatch):
+    begun = []
+
+    def begin(function, rows, processes, progress):
+        begun.extend(reference for reference, *_ in rows)
+        return iter(())
+
+    monkeypatch.setattr(commands, "run_in_processes", begin)
+    assert not list(commands._run_quick(study_names(), ReproduceOptions(jobs=2), print))
+    assert begun[: len(commands.LONGEST)] == list(commands.LONGEST)
+    assert sorted(begun) == study_names()
 
 
 @pytest.mark.parametrize(

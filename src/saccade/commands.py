@@ -39,6 +39,18 @@ from saccade.report.ledger import ledger_markdown, ledger_rows
 Show = Callable[[Progress], None]
 _BY_NAN = (ValueError, IndexError, StopIteration, AssertionError, FloatingPointError)
 """Errors that NaN in place of numbers can cause, besides premises that are not met."""
+LONGEST = (
+    "topics_attention",
+    "topics_two_stage",
+    "sen",
+    "ktiw_copying",
+    "values_first",
+    "ktiw_agreement",
+    "ktiw_fate",
+    "sen_query",
+)
+"""Studies whose quick presets take more than a minute on a core, the longest first. They begin
+before the others, so that no process is left with a long one at the end."""
 
 
 def list_command(options: ListOptions, references: list[str]) -> int:
@@ -213,9 +225,11 @@ def _run_quick(
         for study, config in zip(studies, configs, strict=True):
             yield study, *_trained(quick, study, config, display)
         return
-    rows = [(reference, options.study, quick) for reference in references]
-    for place, folder in run_in_processes(_run_quick_here, rows, processes, display):
-        yield studies[place], Record.open(folder / "record.nc"), folder
+    names = [*LONGEST, *(study.name for study in studies)]
+    places = sorted(range(len(studies)), key=lambda place: names.index(studies[place].name))
+    rows = [(references[place], options.study, quick) for place in places]
+    for at, folder in run_in_processes(_run_quick_here, rows, processes, display):
+        yield studies[places[at]], Record.open(folder / "record.nc"), folder
 
 
 def _run_quick_here(reference: str, files: Sequence[Path], quick: RunOptions) -> Path:
