@@ -73,6 +73,12 @@ def test_a_step_is_the_rate_divided_by_the_members_own_curvature(curved: Trainin
     assert np.ptp(curvatures()) > 0.1
 
 
+def test_the_unit_is_recorded(lab: Lab, curved: Training):
+    np.testing.assert_allclose(curved.trajectory["step_unit"], 1 / curvatures(), rtol=1e-5)
+    plain = train(lab, 1, optimiser=GradientDescent(0.8)).trajectory
+    assert "step_unit" not in plain
+
+
 def test_time_is_in_units_of_the_rate(curved: Training):
     np.testing.assert_allclose(curved.trajectory["time"], 0.8 * curved.trajectory["step"])
 

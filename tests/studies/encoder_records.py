@@ -53,8 +53,7 @@ def training_record() -> Record:
             for name, top in tops.items():
                 arms[f"{task}_{optimiser}_{name}"] = _arm(top)
             matched = f"{task}_{optimiser}_gaussian_matched"
-            factor = xr.Dataset({"rate_factor": 0.1 * arms[matched].trajectory["loss"]})
-            arms[matched] = dataclasses.replace(arms[matched], snapshot=factor.isel(step=[0, -1]))
+            arms[matched] = trained(arms[matched].trajectory.assign(step_unit=0.1 * per_seed()))
     return record_of("kernels_training", config, arms)
 
 

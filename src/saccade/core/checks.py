@@ -43,7 +43,9 @@ STOPPING = {
     "stopped_at": Variable((), "step at which training stopped early, or -1", "step"),
 }
 """Variables that a training with early stopping records."""
-RESERVED = (*ALWAYS, *STOPPING)
+SCALED = {"step_unit": Variable((), "what steps are multiplied by: 1 / curvature at the start")}
+"""Variable that a training with steps in units of its curvature records."""
+RESERVED = (*ALWAYS, *STOPPING, *SCALED)
 OUTER_DIMS = ("seed", "step", "time")
 """Names of the record's own axes: no variable or dim of a probe, and no sweep, may have them."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from saccade.core.checks import ALWAYS, STOPPING
+from saccade.core.checks import ALWAYS, SCALED, STOPPING
 from saccade.core.interfaces import AbstractCorpus, AbstractProbe, AbstractTask
 from saccade.core.members import NOT_DIVERGED
 from saccade.core.optimiser import AbstractOptimiser
@@ -45,6 +45,8 @@ class Frame:
         described = dict(ALWAYS)
         if f"{which}:stopped_at" in arrays:
             described |= STOPPING
+        if f"{which}:step_unit" in arrays:
+            described |= SCALED
         coordinates: dict[str, Any] = {"seed": np.asarray(self.seeds), "step": steps}
         for probe in probes:
             described |= probe.variables
@@ -63,6 +65,8 @@ class Frame:
         ends = {"diverged_at": diverged_at}
         for name in STOPPING if "stopped_at" in described else ():
             ends[name] = arrays[f"{which}:{name}"][-1].astype(np.int64)
+        if "step_unit" in described:
+            ends["step_unit"] = arrays[f"{which}:step_unit"][-1]
         if "stopped_at" in ends:
             dead |= (ends["stopped_at"] >= 0) & (steps[:, None] > ends["stopped_at"])
         data: dict[str, Any] = {}

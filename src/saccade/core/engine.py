@@ -354,6 +354,8 @@ class Engine(Ensemble):
         measured: dict[str, Array] = {"loss": moment.loss, "diverged_at": carry.diverged}
         if carry.elapsed is not None:
             measured["time"] = carry.elapsed
+        if self._curvature is not None:
+            measured["step_unit"] = carry.unit
         for probe in probes:
             measured |= checked(probe, moment, self.task)
         return measured

@@ -76,7 +76,7 @@ def surroundings(device: str, precision: str) -> dict[str, Any]:
         "precision": precision,
         "options": compiler_options(once=False),
         "flags": {name: os.environ.get(name, "") for name in _FLAGS},
-        "config": {name: str(getattr(jax.config, name, None)) for name in _CONFIG},
+        "config": {name: str(jax.config.values.get(name)) for name in _CONFIG},
     }
 
 

@@ -3,7 +3,7 @@ encoder, its optimisers, and steps at matched curvature.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PyTree
 
 from saccade.core.batches import Minibatch
 from saccade.core.figure import Figure, HeatMap, Panel
-from saccade.core.interfaces import AbstractCorpus, AbstractProbe, Moment, Variable
+from saccade.core.interfaces import AbstractCorpus
 from saccade.core.lab import Lab, Training
 from saccade.core.lanczos import hessian_eigenvalues
 from saccade.core.optimiser import AbstractRatedStepper, Adam, GradientDescent
@@ -83,17 +83,6 @@ class RelativeCurvature:
             )
         first = lambda weights: loss(weights, places[0])  # noqa: E731
         return hessian_eigenvalues(first, learned, 1, self.iterations, scale)[0]
-
-
-@dataclasses.dataclass(frozen=True)
-class RateFactor(AbstractProbe):
-    """What the rate is multiplied by at matched curvature, if it were matched now."""
-
-    of: RelativeCurvature
-    variables: ClassVar = {"rate_factor": Variable((), "rate at matched curvature / equal rate")}
-
-    def __call__(self, moment: Moment) -> dict[str, Array]:
-        return {"rate_factor": 1 / self.of(moment.model, moment.train)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,12 +161,9 @@ def trained(
     config: AbstractEncoderConfig, lab: Lab, task: str, optimiser: str, arm: str
 ) -> Training:
     """One arm: training from the start."""
-    relative = RelativeCurvature(config.batch(task), adam=optimiser == "adam")
     more: Any = {"schedule": Warmup(config.warmup)}
-    ends: list[AbstractProbe] = []
     if arm == "gaussian_matched":
-        more["curvature"] = relative
-        ends.append(RateFactor(relative))
+        more["curvature"] = RelativeCurvature(config.batch(task), adam=optimiser == "adam")
     probes = (Accuracy(("test",)), Losses(("test",)), Curvature(config.curved))
     every = Every(max(1, config.steps // config.evaluations))
     return lab.train(
@@ -185,7 +171,7 @@ def trained(
         config.encoder(arm),
         config.optimiser(task, optimiser, **more),
         config.steps,
-        Recording(probes, every, ends, sample=MEASURED),
+        Recording(probes, every, sample=MEASURED),
         seeds=config.seed_numbers,
         batches=Minibatch(config.batch(task)),
         name=f"{TITLES[task]}, {OPTIMISERS[optimiser]}, {arm.replace('_', ' ')}",

@@ -1,0 +1,179 @@
+"""The studies of whole transformers: curvature of both kernels, roughness against closed forms, and
+small real runs.
+"""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from every_record import RECORDS, assert_alike
+from jax.flatten_util import ravel_pytree
+from record_parts import change, judged, set_to
+
+from saccade.core.errors import ConfigError
+from saccade.core.lab import Lab
+from saccade.core.members import initial_model
+from saccade.core.optimiser import Adam
+from saccade.models.encoder import EncoderConfig
+from saccade.models.kernels import KernelName
+from saccade.probes.curvature import parted
+from saccade.registry import find_study
+from saccade.studies import kernels_landscape, kernels_training
+from saccade.studies._encoders import RelativeCurvature, contact_sheet, trained
+from saccade.studies.kernels_landscape import bend, minima, negative_share
+from saccade.tasks.arrays import Arrays
+
+TINY = dataclasses.replace(kernels_training.QUICK, seeds=2, steps=4, evaluations=2)
+
+# -- matched curvature -----------------------------------------------------------------------------
+
+
+def words(count: int) -> Arrays:
+    random = np.random.default_rng(0)
+    ids = random.integers(0, 5, (count, 6))
+    return Arrays.of((ids, ids[:, 0] % 2), test=(ids[:4], ids[:4, 0] % 2))
+
+
+@pytest.mark.parametrize("adam", [False, True])
+def test_relative_curvature_is_that_of_hessians_written_out(adam):
+    """In the units of an optimiser that divides by p: the eigenvalues of H / sqrt(p_i p_j)."""
+    with jax.enable_x64(True):
+        task = words(8)
+        model = initial_model(task, EncoderConfig(1, 1, 4, 2, kernel="gaussian"), 0)
+        train = jax.tree.map(jnp.asarray, task.splits["train"])
+        relative = RelativeCurvature(batch=4, batches=2, iterations=500, adam=adam)
+
+        def largest(kernel: KernelName) -> float:
+            built = initial_model(task, EncoderConfig(1, 1, 4, 2, kernel=kernel), 0)
+            learned, rest = parted(built)
+            flat, shaped = ravel_pytree(learned)
+
+            def loss(weights, chosen):
+                return eqx.combine(shaped(weights), rest).loss(train.examples(jnp.asarray(chosen)))
+
+            batches = [[0, 2, 4, 6], [1, 3, 5, 7]]
+            hessian = np.asarray(jax.hessian(loss)(flat, batches[0]))
+            if adam:
+                slopes = np.asarray([jax.grad(loss)(flat, one) for one in batches])
+                divisor = np.sqrt((slopes**2).mean(0)) + Adam().epsilon
+                hessian = hessian / np.sqrt(np.outer(divisor, divisor))
+            return float(np.linalg.eigvalsh(hessian)[-1])
+
+        wanted = largest("gaussian") / largest("softmax")
+        assert float(relative(model, train)) == pytest.approx(wanted, rel=1e-6)
+        assert abs(wanted - 1) > 0.01
+
+
+def test_plain_softmax_is_the_unit():
+    task = words(8)
+    model = initial_model(task, EncoderConfig(1, 1, 4, 2), 0)
+    found = RelativeCurvature(4, 2)(model, jax.tree.map(jnp.asarray, task.splits["train"]))
+    assert float(found) == pytest.approx(1, rel=1e-5)
+
+
+# -- roughness -------------------------------------------------------------------------------------
+
+GRID = np.linspace(-1, 1, 31)
+ACROSS, UP = np.meshgrid(GRID, GRID)
+
+
+def test_a_bowl_has_one_minimum_and_no_negative_curvature():
+    bowl = ACROSS**2 + 2 * UP**2
+    assert minima(bowl) == 1
+    assert negative_share(bowl) == 0
+    # Second differences are 2 h^2 and 4 h^2, with h = 1/15; the range is 3.
+    assert bend(bowl) == pytest.approx(6 / 15**2 / 3)
+
+
+def test_a_saddle_is_negative_everywhere_and_has_no_minimum():
+    for saddle in (ACROSS**2 - UP**2, ACROSS * UP):
+        assert minima(saddle) == 0
+        assert negative_share(saddle) == 1
+        assert bend(saddle) == pytest.approx(0, abs=1e-14)
+
+
+def test_waves_have_a_minimum_per_trough():
+    """cos(3 pi x) + cos(3 pi y) has its troughs at +-1/3 and, on the edge, at +-1: 2 x 2 within."""
+    waves = np.cos(3 * np.pi * ACROSS) + np.cos(3 * np.pi * UP)
+    assert minima(waves) == 4
+    assert 0.5 < negative_share(waves) < 0.9
+
+
+def test_measures_work_on_stacked_planes_and_do_not_depend_on_the_scale():
+    planes = np.stack([ACROSS**2 + UP**2, 5 + 1e3 * ACROSS * UP])
+    assert minima(planes).tolist() == [1, 0]
+    assert negative_share(planes).tolist() == [0, 1]
+    np.testing.assert_allclose(bend(planes), bend(7 * planes - 3), atol=1e-14)
+
+
+def test_a_plateau_has_no_strict_minimum():
+    assert minima(np.zeros((5, 5))) == 0
+
+
+# -- claims ----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_won_where_no_arm_learns():
+    record = RECORDS["kernels_training"]()
+    for arm in record.arms:
+        record = change(arm, "test_accuracy", set_to(0.51))(record)
+    judgements = judged(record)
+    assert {one.verdict for one in judgements.values()} == {"undetermined"}
+    assert "no arm is above chance (0.55)" in judgements["D-9"].reason
+
+
+def test_a_small_run_decides_nothing():
+    record = RECORDS["kernels_training"]()
+    small = dataclasses.replace(record, config=record.config | {"steps": 100})
+    assert {one.verdict for one in judged(small).values()} == {"undetermined"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"chosen": ("images",)}, "chosen: got .*allowed: some of text, pathfinder"),
+        ({"optimisers": ()}, "optimisers: got .*allowed: some of sgd, adam"),
+        ({"remedies": ("none",)}, "remedies: got .*allowed: some of softmax_norm"),
+        ({"sgd_rate": 0.0}, "sgd_rate"),
+    ],
+)
+def test_impossible_settings_are_refused(changes, said):
+    with pytest.raises(ConfigError, match=said):
+        dataclasses.replace(kernels_training.QUICK, **changes)
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+def test_both_studies_share_their_first_stage():
+    shared = [field.name for field in dataclasses.fields(kernels_landscape.AbstractEncoderConfig)]
+    for preset in kernels_training.PRESETS:
+        one, other = (study.PRESETS[preset] for study in (kernels_training, kernels_landscape))
+        assert all(getattr(one, name) == getattr(other, name) for name in shared)
+
+
+def test_the_contact_sheet_shows_both_labels():
+    sheet = contact_sheet("any", TINY)
+    assert [panel.title for panel in sheet.panels] == ["one curve"] * 3 + ["two curves"] * 3
+
+
+def test_a_matched_arm_records_its_unit(lab: Lab):
+    matched = trained(TINY, lab, "pathfinder", "adam", "gaussian_matched").trajectory
+    assert matched["step_unit"].dims == ("seed",)
+    assert np.all(matched["step_unit"] > 0)
+    assert abs(matched["step_unit"].values - 1).max() > 0.01
+    assert matched["hessian_eigenvalue"].dims == ("seed", "step", "place")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", [kernels_training, kernels_landscape])
+def test_small_runs_look_like_records_made_by_hand(study, lab: Lab):
+    shared = {name: getattr(TINY, name) for name in ("seeds", "steps", "evaluations")}
+    name = study.STUDY.name
+    record = find_study(name).run(dataclasses.replace(study.QUICK, **shared), lab)
+    assert_alike(RECORDS[name](), record, record.arms)
+    assert {one["verdict"] for one in record.verdicts.values()} == {"undetermined"}
+    assert len(study.STUDY.drawn(record)) == len(study.figures(record.arms, study.QUICK))
