@@ -308,6 +308,16 @@ def test_changed_flags_of_the_compiler_train_again(
     assert numbers(Lab(tmp_path))[1] == ""
 
 
+def test_another_optimisation_by_the_compiler_trains_again(lab: Lab, tmp_path: Path):
+    numbers(Lab(tmp_path))
+    jax.config.update("jax_disable_most_optimizations", False)
+    try:
+        assert numbers(Lab(tmp_path))[1] == ""
+    finally:
+        jax.config.update("jax_disable_most_optimizations", True)
+    assert numbers(Lab(tmp_path))[1] == FROM_CACHE
+
+
 def test_state_of_a_changed_program_is_not_resumed(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -411,6 +421,7 @@ import sys
 from pathlib import Path
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_disable_most_optimizations", True)  # as in the process that runs the tests
 import test_identity as parts
 from own_package import parts_of_mine
 from saccade.core.lab import Lab

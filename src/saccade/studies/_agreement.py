@@ -273,7 +273,7 @@ def peak_checks(corpora: Mapping[str, str]) -> tuple[Check, ...]:
     )
 
 
-def cell(values: xr.DataArray) -> tuple[float, str]:
+def cell(values: xr.DataArray, digits: int = 1) -> tuple[float, str]:
     """Mean over seeds, and the mean with its interval as a text; with a star if for some seeds the
     number stands for one that does not exist.
     """
@@ -282,19 +282,23 @@ def cell(values: xr.DataArray) -> tuple[float, str]:
         return np.nan, "-"
     mean, star = float(numbers.mean()), "*" * bool(values.attrs.get("starred"))
     if numbers.size < 2:
-        return mean, f"{mean:.1f}{star}"
+        return mean, f"{mean:.{digits}f}{star}"
     low, high = t_interval(numbers)
-    return mean, f"{mean:.1f}{star}\n[{low:.1f}, {high:.1f}]"
+    return mean, f"{mean:.{digits}f}{star}\n[{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def table(
     label: str,
     columns: Sequence[str],
     rows: Mapping[str, Sequence[xr.DataArray | float]],
+    digits: int = 1,
 ) -> HeatMap:
     """Numbers of the paper as they are, ours with intervals."""
     cells = [
-        [cell(one) if isinstance(one, xr.DataArray) else (one, _written(one)) for one in row]
+        [
+            cell(one, digits) if isinstance(one, xr.DataArray) else (one, _written(one))
+            for one in row
+        ]
         for row in rows.values()
     ]
     values = np.asarray([[cell[0] for cell in row] for row in cells])

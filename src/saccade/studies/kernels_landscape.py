@@ -201,10 +201,11 @@ def _planes(arms: Arms, config: Config) -> Figure:
     for task, kernel in product(config.chosen, KERNEL_TITLES):
         planes = arms[f"{task}_{kernel}"].snapshot["plane_loss"].isel(step=-1, seed=0, draw=0)
         planes = planes.transpose(*reversed(MOVES))
-        query, key = (np.round(planes[name].values, 3) for name in MOVES)
+        query, key = (np.round(planes[name].values, 2) for name in MOVES)
         cells = HeatMap("loss", query, key, planes.values.astype(float), "log", numbered=False)
         title = f"{TITLES[task]}, {KERNEL_TITLES[kernel]}"
-        panels.append(Panel(title, "move of the queries' weights", "of the keys'", (cells,)))
+        sides = ("move of the queries' weights", "move of the keys' weights")
+        panels.append(Panel(title, *sides, (cells,)))
     caption = (
         "Loss on held-out examples over a plane through the weights, in units of their own norms:"
         f" first seed, first draw, after {config.more_steps} steps with either kernel."
@@ -223,7 +224,9 @@ def _measures(arms: Arms, config: Config) -> Figure:
     names = [title for title, _ in ROUGHNESS.values()]
     columns = [(name, place) for place, name in enumerate([*names, "test loss after the swap"])]
     panels = tuple(
-        Panel(name, "", "", (table("", ["mean"], {key: [row[at]] for key, row in rows.items()}),))
+        Panel(
+            name, "", "", (table("", ["mean"], {key: [row[at]] for key, row in rows.items()}, 3),)
+        )
         for name, at in columns
     )
     caption = (

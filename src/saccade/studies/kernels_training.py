@@ -12,7 +12,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import Any
 
 import xarray as xr
 
@@ -185,7 +184,7 @@ def figures(arms: Arms, config: Config) -> Sequence[Figure]:
         _curves(arms, shown, "test_accuracy", "test accuracy", "accuracy", level_at=0.5),
         _curves(arms, shown, "test_loss", "test loss", "loss"),
         _curves(arms, shown, "hessian_eigenvalue", "largest eigenvalue of the Hessian", "hessian"),
-        _areas(arms, shown),
+        *(_areas(arms, shown, name, what) for name, what in QUANTITIES.items()),
     ]
     if "pathfinder" in config.chosen:
         found.append(contact_sheet("kernels_training", config))
@@ -219,23 +218,25 @@ def _curves(
     return Figure(f"kernels_training_{file}", title, caption, tuple(panels))
 
 
-def _areas(arms: Arms, shown: Mapping[str, Sequence[str]]) -> Figure:
+def _areas(arms: Arms, shown: Mapping[str, Sequence[str]], name: str, what: str) -> Figure:
+    scale, unit, digits = (100, "%", 1) if name == "test_accuracy" else (1, "nat", 3)
     panels = []
-    for name, what in QUANTITIES.items():
-        rows: dict[str, Any] = {}
-        for place, names in reversed([*shown.items()]):
-            for arm in reversed(names):
-                scale = 100 if name == "test_accuracy" else 1
-                rows[f"{_at(place)}: {NAMES[arm]}"] = [
-                    scale * _area(arms[f"{place}_{arm}"], name),
-                    scale * at_place(arms[f"{place}_{arm}"].trajectory[name], -1),
-                ]
-        unit = "%" if name == "test_accuracy" else "nat"
-        columns = [f"mean {what} along training", f"{what} at the end"]
-        panels.append(Panel(f"test {what}", "", "", (table(unit, columns, rows),)))
-    caption = "Areas under the curves, per step, and last values: means over seeds with intervals."
-    title = "Areas under the curves"
-    return Figure("kernels_training_areas", title, caption, tuple(panels))
+    for place, names in shown.items():
+        rows = {
+            NAMES[arm]: [
+                scale * _area(arms[f"{place}_{arm}"], name),
+                scale * at_place(arms[f"{place}_{arm}"].trajectory[name], -1),
+            ]
+            for arm in reversed(names)
+        }
+        cells = table(unit, ["along training", "at the end"], rows, digits)
+        panels.append(Panel(_at(place), "", "", (cells,)))
+    caption = (
+        f"Test {what}: its mean along training, which is the area under its curve per step, and at"
+        " the end. Means over seeds with intervals."
+    )
+    title = f"Test {what}, areas under the curves"
+    return Figure(f"kernels_training_{what}_areas", title, caption, tuple(panels))
 
 
 DIVERGENCES = divergences(
