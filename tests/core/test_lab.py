@@ -190,11 +190,15 @@ def test_what_one_dispatch_holds_changes_no_number(
         return moved, found
 
     monkeypatch.setattr(Engine, "advance", counted)
+    # Of one of the two devices.
     row = sum(plain.trajectory[name].isel(step=0).nbytes for name in ("table", "loss")) // 2
     monkeypatch.setattr(saccade.core.engine, "ROWS", 3 * row)
     tight = train(Lab(tmp_path, progress=None)).trajectory
     assert set(rows) == {2}  # the numbers of `diverged_at` leave room for two recorded steps
     assert same_bits(tight, plain.trajectory)
+    with pytest.raises(InterruptedTrainingError):
+        train(Lab(tmp_path / "again", progress=interrupting_at(20)))
+    assert same_bits(train(Lab(tmp_path / "again", progress=None)).trajectory, plain.trajectory)
 
 
 def test_no_steps_gives_the_start(lab: Lab, plain: Training):

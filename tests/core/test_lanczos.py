@@ -34,6 +34,16 @@ def test_a_multiple_eigenvalue_ends_the_space_without_a_number_that_is_none():
     np.testing.assert_allclose(found, [2.5])
 
 
+def test_what_lies_behind_a_complete_space_is_no_eigenvalue():
+    with jax.enable_x64(True):
+        found = largest_eigenvalues(lambda vector: -2.5 * vector, jnp.zeros(7), 2, 5)
+        two = largest_eigenvalues(
+            lambda vector: jnp.asarray([-1.0, -1, -3, -3]) * vector, jnp.zeros(4), 3, 4
+        )
+    np.testing.assert_allclose(found, [-2.5, np.nan])
+    np.testing.assert_allclose(two, [-1, -3, np.nan])
+
+
 def test_few_products_give_lower_bounds():
     matrix = symmetric(100)
     with jax.enable_x64(True):

@@ -84,6 +84,15 @@ def test_diverged_members_are_named(record, swept_record):
     assert diverged_members(swept_record) == []
 
 
+def test_members_that_diverged_in_bfloat16_get_an_advice(record):
+    wild = record.arms["wild"]
+    said = wild.trajectory.assign_attrs(attention_form="fused, in bfloat16")
+    arms = {"wild": dataclasses.replace(wild, trajectory=said), "plain": record.arms["plain"]}
+    (sentence,) = diverged_members(dataclasses.replace(record, arms=arms))
+    assert sentence.endswith("; attention was in bfloat16: try fused=False, in float32")
+    assert "bfloat16" not in diverged_members(record)[0]
+
+
 def test_an_arm_of_theory_alone_has_no_members(record):
     theory = Arm(xr.Dataset(), xr.Dataset(), xr.Dataset({"error": 0.01}), "Theorem 1")
     assert diverged_members(dataclasses.replace(record, arms={"theory": theory})) == []

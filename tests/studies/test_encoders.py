@@ -11,18 +11,24 @@ import numpy as np
 import pytest
 from every_record import RECORDS, assert_alike
 from jax.flatten_util import ravel_pytree
-from record_parts import change, judged, set_to
+from record_parts import change, diverge, judged, on, plus, set_to
 
 from saccade.core.errors import ConfigError
 from saccade.core.lab import Lab
 from saccade.core.members import initial_model
-from saccade.core.optimiser import Adam
 from saccade.models.encoder import EncoderConfig
 from saccade.models.kernels import KernelName
 from saccade.probes.curvature import parted
 from saccade.registry import find_study
 from saccade.studies import kernels_landscape, kernels_training
-from saccade.studies._encoders import RelativeCurvature, contact_sheet, trained
+from saccade.studies._encoders import (
+    EPSILON,
+    POSTERS,
+    TITLES,
+    RelativeCurvature,
+    contact_sheet,
+    trained,
+)
 from saccade.studies.kernels_landscape import bend, minima, negative_share
 from saccade.tasks.arrays import Arrays
 
@@ -58,7 +64,7 @@ def test_relative_curvature_is_that_of_hessians_written_out(adam):
             hessian = np.asarray(jax.hessian(loss)(flat, batches[0]))
             if adam:
                 slopes = np.asarray([jax.grad(loss)(flat, one) for one in batches])
-                divisor = np.sqrt((slopes**2).mean(0)) + Adam().epsilon
+                divisor = np.sqrt((slopes**2).mean(0)) + EPSILON
                 hessian = hessian / np.sqrt(np.outer(divisor, divisor))
             return float(np.linalg.eigvalsh(hessian)[-1])
 
@@ -125,6 +131,55 @@ def test_nothing_is_won_where_no_arm_learns():
     assert "no arm is above chance (0.55)" in judgements["D-9"].reason
 
 
+def test_an_arm_whose_seeds_all_diverged_is_not_called_unlearned():
+    record = RECORDS["kernels_training"]()
+    for seed in range(5):
+        record = diverge("text_sgd_gaussian", seed)(record)
+    judgement = judged(record)["D-9"]
+    assert judgement.verdict == "undetermined"
+    assert "5 of 5 seeds diverged" in judgement.reason
+    assert "chance" not in judgement.reason
+
+
+def test_gaussian_attention_that_loses_to_plain_softmax_loses_to_the_best():
+    record = RECORDS["kernels_training"]()
+    for task, optimiser in POSTERS.items():
+        record = change(f"{task}_{optimiser}_softmax", "test_accuracy", plus(0.3))(record)
+    judgements = judged(record)
+    assert judgements["D-9"].verdict == judgements["D-9d"].verdict == "fails"
+
+
+def test_roughness_needs_a_model_that_has_learned():
+    record = change("text_first", "test_accuracy", set_to(0.51))(RECORDS["kernels_landscape"]())
+    judgement = judged(record)["D-10"]
+    assert judgement.verdict == "undetermined"
+    assert "IMDb as bytes: softmax is not above chance" in judgement.reason
+
+
+def test_flat_planes_and_runs_that_diverge_say_nothing_about_roughness():
+    record = RECORDS["kernels_landscape"]()
+    flat = change("text_softmax text_gaussian", "plane_loss", set_to(0.7), "snapshot")(record)
+    for broken in (flat, diverge("text_first")(record), diverge("text_gaussian")(record)):
+        assert judged(broken)["D-10"].verdict == "undetermined"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "verdict"),
+    [(("softmax", "gaussian"), "holds"), (("gaussian", "softmax"), "fails")],
+)
+def test_two_measures_of_three_are_enough_and_one_is_not(kernels, verdict):
+    """A bowl has more minima and bend than a saddle, which has more negative curvature."""
+    record = RECORDS["kernels_landscape"]()
+    query, key = (on(name, GRID, GRID) for name in kernels_landscape.MOVES)
+    for kernel, plane in zip(kernels, (query**2 + key**2, query * key), strict=True):
+        arms = " ".join(f"{task}_{kernel}" for task in TITLES)
+        edit = change(
+            arms, "plane_loss", lambda values, plane=plane: 0 * values + plane, "snapshot"
+        )
+        record = edit(record)
+    assert judged(record)["D-10"].verdict == verdict
+
+
 def test_a_small_run_decides_nothing():
     record = RECORDS["kernels_training"]()
     small = dataclasses.replace(record, config=record.config | {"steps": 100})
@@ -138,6 +193,8 @@ def test_a_small_run_decides_nothing():
         ({"optimisers": ()}, "optimisers: got .*allowed: some of sgd, adam"),
         ({"remedies": ("none",)}, "remedies: got .*allowed: some of softmax_norm"),
         ({"sgd_rate": 0.0}, "sgd_rate"),
+        ({"model": EncoderConfig(kernel="gaussian")}, "model: got .*allowed: softmax without"),
+        ({"model": EncoderConfig(temperature=2.0)}, "model: got .*allowed: softmax without"),
     ],
 )
 def test_impossible_settings_are_refused(changes, said):

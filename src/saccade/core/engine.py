@@ -29,7 +29,8 @@ PIECES = 32
 """Largest number of recorded steps in one dispatch."""
 
 ROWS = 2**26
-"""Bytes that one dispatch brings to the host, at most, unless one recorded step has more."""
+"""Bytes that one dispatch brings to the host from a device, at most, unless one recorded step has
+more."""
 
 CHUNK, POSITIONS = 512, 2**16
 """Examples of a corpus that are evaluated at once, and their positions, at most, unless the

@@ -56,6 +56,8 @@ class HeatMap:
     scale: Scale = "linear"
     numbered: bool = True
     """Whether a small one shows its numbers; False where only the pattern matters."""
+    levels: int | None = None
+    """Number of colours, as in a contour map; None: they change smoothly."""
     texts: np.ndarray | None = None
     """What the cells of a small one show instead of their numbers, such as numbers with intervals.
     """

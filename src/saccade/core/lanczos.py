@@ -24,7 +24,8 @@ def largest_eigenvalues(
     product: Callable[[PyTree], PyTree], like: PyTree, count: int = 1, iterations: int = 20
 ) -> Float[Array, " place"]:
     """The largest eigenvalues, in falling order, of a matrix that multiplies trees like this one.
-    Fewer iterations than numbers in the tree give lower bounds.
+    Fewer iterations than numbers in the tree give lower bounds. Of equal eigenvalues one is found;
+    NaN if there are no more.
     """
     flat, shaped = ravel_pytree(like)
     iterations = min(iterations, flat.size)
@@ -51,12 +52,19 @@ def largest_eigenvalues(
     zeros = jnp.zeros(iterations, flat.dtype)
     start = (basis, first / jnp.linalg.norm(first), zeros, zeros)
     _, _, diagonal, beside = jax.lax.fori_loop(0, iterations, iterate, start)
+    # Behind the end of a complete space stand zeros, which are no eigenvalues: far below all.
+    floor = -3 * (jnp.max(jnp.abs(diagonal)) + 2 * jnp.max(beside)) - 1
+    ended = jnp.concatenate([jnp.zeros(1, bool), jnp.cumsum(beside[:-1] == 0) > 0])
     count = min(count, iterations)
     chosen = (iterations - count, iterations - 1)
     found = eigh_tridiagonal(
-        diagonal, beside[:-1], eigvals_only=True, select="i", select_range=chosen
+        jnp.where(ended, floor, diagonal),
+        jnp.where(ended[1:], 0.0, beside[:-1]),
+        eigvals_only=True,
+        select="i",
+        select_range=chosen,
     )
-    return found[::-1]
+    return jnp.where(found < floor / 2, jnp.nan, found)[::-1]
 
 
 def hessian_eigenvalues(

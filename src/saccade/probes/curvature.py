@@ -33,7 +33,8 @@ class Curvature(AbstractModelProbe):
     """Products with the Hessian; more find the eigenvalues more exactly, from below."""
 
     def __post_init__(self):
-        require_count(self, "examples", "count", "iterations")
+        require_count(self, "examples", "count")
+        require_count(self, "iterations", least=self.count)
 
     @classmethod
     def example(cls) -> tuple[Self, tuple[Any, ...]]:
@@ -55,8 +56,8 @@ class Curvature(AbstractModelProbe):
             return moment.loss_of(eqx.combine(weights, rest), batch)
 
         found = hessian_eigenvalues(loss, learned, self.count, self.iterations)
-        # A model with fewer weights than eigenvalues asked for has no more.
-        return {"hessian_eigenvalue": jnp.pad(found, (0, self.count - found.size))}
+        missing = self.count - found.size  # of a model with fewer weights
+        return {"hessian_eigenvalue": jnp.pad(found, (0, missing), constant_values=jnp.nan)}
 
 
 def some_of(batch: Any, count: int) -> Any:

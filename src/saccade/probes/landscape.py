@@ -64,12 +64,14 @@ class LossPlane(AbstractModelProbe):
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch = some_of(moment.test, self.examples)
+        # Second differences would show the rounding of fused attention, in bfloat16.
+        model = moment.model.with_attention(fused=False)
         moves = jnp.asarray(self.moves)
         places = jnp.stack(jnp.meshgrid(jnp.arange(self.draws), moves, moves, indexing="ij"), -1)
 
         def loss(place: Float[Array, " 3"]) -> Float[Array, ""]:
             draw = place[0].astype(int)
-            return moment.loss_of(_moved(moment.model, draw, place[1:]), batch)
+            return moment.loss_of(_moved(model, draw, place[1:]), batch)
 
         found = jax.lax.map(loss, places.reshape(-1, 3))
         return {"plane_loss": found.reshape(places.shape[:-1])}

@@ -190,6 +190,15 @@ def heat_scale(heat_map: HeatMap) -> HeatScale:
     return HeatScale("linear", low - room, high + room)
 
 
+def level_edges(heat_map: HeatMap) -> np.ndarray | None:
+    """The values at which one colour of a contour map ends and the next begins, with both ends."""
+    if heat_map.levels is None:
+        return None
+    scale = heat_scale(heat_map)
+    spaced = np.geomspace if scale.scale == "log" else np.linspace
+    return spaced(scale.low, scale.high, heat_map.levels + 1)
+
+
 def _floats(values: np.ndarray) -> np.ndarray:
     return np.asarray(values, dtype=float)
 

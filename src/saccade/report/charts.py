@@ -213,6 +213,8 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
     tooltip = _tooltip({"x:N": panel.x_label, "y:N": panel.y_label, "t:N": heat_map.label})
     shown: dict[str, Any] = {"x": x, "y": y, "tooltip": tooltip}
     colours = alt.Scale(scheme=HEAT_MAP, type=scale.scale, domain=[scale.low, scale.high])
+    if (levels := appearance.level_edges(heat_map)) is not None:
+        colours = alt.Scale(scheme=HEAT_MAP, type="threshold", domain=levels[1:-1].tolist())
     look: dict[str, Any] = {"orient": "right", "gradientLength": 150, "titleLimit": 180}
     legend = alt.Legend(title=heat_map.label, format=".3~g", **look)
 

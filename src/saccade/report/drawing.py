@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
-from matplotlib.colors import LogNorm, Normalize, to_rgb
+from matplotlib.colors import BoundaryNorm, LogNorm, Normalize, to_rgb
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
@@ -184,6 +184,8 @@ def _draw_heat_map(canvas: Canvas, axes: Axes, heat_map: HeatMap) -> None:
     values = np.asarray(heat_map.value, float)
     dense, scale = appearance.is_dense(heat_map), appearance.heat_scale(heat_map)
     norm = (LogNorm if scale.scale == "log" else Normalize)(scale.low, scale.high)
+    if (levels := appearance.level_edges(heat_map)) is not None:
+        norm = BoundaryNorm(levels, 256)
     shades = np.array([[scale.place(value) for value in row] for row in values])
     edges: Any = {} if dense else {"edgecolors": "white", "linewidth": 0.8}
     up, across = (np.arange(count + 1) - 0.5 for count in values.shape)

@@ -91,7 +91,10 @@ def diverged_members(record: Record) -> list[str]:
             listed = [_where(steps, place) for place in lost[:_LISTED]]
             listed += [f"and {len(lost) - _LISTED} more"] if len(lost) > _LISTED else []
             which = f"{len(lost)} of {steps.size} members diverged ({'; '.join(listed)})"
-            sentences.append(f"{name}: {which}")
+            # What a model says about its computation is in its record: `EncoderConfig.about`.
+            rounded = "bfloat16" in arm.trajectory.attrs.get("attention_form", "")
+            advice = "; attention was in bfloat16: try fused=False, in float32" if rounded else ""
+            sentences.append(f"{name}: {which}{advice}")
     return sentences
 
 
