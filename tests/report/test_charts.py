@@ -101,6 +101,29 @@ def test_heat_map_has_its_numbers_and_says_where_there_are_none(figures):
     assert math.isclose(sum(text not in ("n/a", "0") for text in found), 22)
 
 
+def test_a_contour_map_changes_its_colour_at_its_levels():
+    values = np.linspace(0.0, 12.0, 12).reshape(3, 4)
+    cells = HeatMap("v", np.arange(4), np.arange(3), values, numbered=False, levels=3)
+    drawn = layers(chart(Figure("cells", "Cells", "", (Panel("p", "x", "y", (cells,)),))))
+    scale = drawn[0]["encoding"]["fill"]["scale"]
+    assert (scale["type"], scale["domain"]) == ("threshold", [4.0, 8.0])
+
+
+def test_texts_of_two_lines_lie_within_cells_that_have_room_for_them():
+    names, texts = np.array(["a", "b"]), np.array([["1", "2.0\n[1.00, 3.00]"]], object)
+    cells = HeatMap("v", names, names[:1], np.array([[1.0, 2.0]]), texts=texts)
+    specification = chart(Figure("cells", "Cells", "", (Panel("p", "x", "y", (cells,)),)))
+    assert specification["concat"][0]["width"] >= 2 * 6 * len("[1.00, 3.00]")
+    found = {
+        row["t"]: layer["mark"]
+        for layer in layers(specification)
+        if mark(layer) == "text"
+        for row in rows(layer)
+    }
+    assert found["1"]["dy"] == 0
+    assert found["2.0\n[1.00, 3.00]"]["dy"] < 0
+
+
 def test_heat_map_names_its_rows_and_columns():
     values = np.arange(6.0).reshape(3, 2)
     pairs, optimisers = ["same word", "same topic"], ["Adam 0.003", "Adam 0.01", "SGD, slow"]

@@ -174,6 +174,22 @@ def test_dense_heat_map_has_no_numbers_and_few_ticks(shape, numbered, dense, tmp
     assert all(path.stat().st_size for path in save_figure(figure, tmp_path))
 
 
+@pytest.mark.parametrize(("scale", "edge"), [("linear", 50.5), ("log", 10.0)])
+def test_a_contour_map_has_few_colours(scale, edge):
+    values = np.linspace(1.0, 100.0, 100).reshape(10, 10)
+    cells = HeatMap("v", np.arange(10), np.arange(10), values, scale, numbered=False, levels=2)
+    edges = appearance.level_edges(cells)
+    assert edges is not None
+    np.testing.assert_allclose(edges, [1, edge, 100])
+    canvas = drawing._drawn(Figure("cells", "Cells", "", (Panel("p", "x", "y", (cells,)),)))
+    mesh = canvas.axes[0].collections[0]
+    mesh.update_scalarmappable()
+    colours = np.asarray(mesh.get_facecolor())
+    assert len(np.unique(colours, axis=0)) == 2
+    assert (colours == colours[0]).all(1).sum() == np.sum(values < edge)
+    assert appearance.level_edges(dataclasses.replace(cells, levels=None)) is None
+
+
 def test_a_missing_cell_of_a_dense_heat_map_shows_its_own_colour():
     values = np.full((12, 12), 1.0)
     values[3, 4] = np.nan
