@@ -178,6 +178,7 @@ def test_longer_run_passes_through_the_numbers_of_the_shorter(lab: Lab, plain: T
     assert same_bits(longer.sel(step=shared), plain.trajectory.sel(step=shared))
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_what_one_dispatch_holds_changes_no_number(
     plain: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -58,25 +58,27 @@ def test_relative_curvature_is_that_of_hessians_written_out(adam):
             flat, shaped = ravel_pytree(learned)
 
             def loss(weights, chosen):
-                return eqx.combine(shaped(weights), rest).loss(train.examples(jnp.asarray(chosen)))
+                return eqx.combine(shaped(weights), rest).loss(train.examples(chosen))
 
-            batches = [[0, 2, 4, 6], [1, 3, 5, 7]]
-            hessian = np.asarray(jax.hessian(loss)(flat, batches[0]))
+            batches = np.asarray([[0, 2, 4, 6], [1, 3, 5, 7]])
+            hessian = np.asarray(jax.jit(jax.hessian(loss))(flat, batches[0]))
             if adam:
-                slopes = np.asarray([jax.grad(loss)(flat, one) for one in batches])
+                slopes = np.asarray([jax.jit(jax.grad(loss))(flat, one) for one in batches])
                 divisor = np.sqrt((slopes**2).mean(0)) + EPSILON
                 hessian = hessian / np.sqrt(np.outer(divisor, divisor))
             return float(np.linalg.eigvalsh(hessian)[-1])
 
         wanted = largest("gaussian") / largest("softmax")
-        assert float(relative(model, train)) == pytest.approx(wanted, rel=1e-6)
+        assert float(eqx.filter_jit(relative)(model, train)) == pytest.approx(wanted, rel=1e-6)
         assert abs(wanted - 1) > 0.01
 
 
 def test_plain_softmax_is_the_unit():
     task = words(8)
     model = initial_model(task, EncoderConfig(1, 1, 4, 2), 0)
-    found = RelativeCurvature(4, 2)(model, jax.tree.map(jnp.asarray, task.splits["train"]))
+    found = eqx.filter_jit(RelativeCurvature(4, 2))(
+        model, jax.tree.map(jnp.asarray, task.splits["train"])
+    )
     assert float(found) == pytest.approx(1, rel=1e-5)
 
 
@@ -217,6 +219,7 @@ def test_the_contact_sheet_shows_both_labels():
     assert [panel.title for panel in sheet.panels] == ["one curve"] * 3 + ["two curves"] * 3
 
 
+@pytest.mark.slow
 def test_a_matched_arm_records_its_unit(lab: Lab):
     matched = trained(TINY, lab, "pathfinder", "adam", "gaussian_matched").trajectory
     assert matched["step_unit"].dims == ("seed",)
