@@ -17,6 +17,17 @@ def asked_turns(description: str | None) -> int:
     return parser.parse_args().turns
 
 
+def in_turns(one: Callable[[], int], other: Callable[[], int], turns: int) -> tuple[float, float]:
+    """Median seconds per unit of two ways; both functions return how many units they did."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(turns):
+        for taken, way in zip(times, (one, other), strict=True):
+            begun = time.perf_counter()
+            done = way()
+            taken.append((time.perf_counter() - begun) / done)
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
 def measured_in_turns(
     name: str,
     plain: Callable[[], int],
@@ -25,16 +36,8 @@ def measured_in_turns(
     unit: str = "seed-step",
     note: str = "",
 ) -> float:
-    """Print and return the ratio of the times per unit; both functions return how many units they
-    did.
-    """
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(turns):
-        for taken, way in zip(times, (plain, ours), strict=True):
-            begun = time.perf_counter()
-            done = way()
-            taken.append((time.perf_counter() - begun) / done)
-    slow, fast = (statistics.median(taken) for taken in times)
+    """Print and return the ratio of the times per unit."""
+    slow, fast = in_turns(plain, ours, turns)
     print(
         f"{name}: plain PyTorch {1e3 * slow:8.3f} ms per {unit}, saccade {1e3 * fast:8.4f} ms, "
         f"ratio {slow / fast:6.1f}x" + (f"  ({note})" if note else ""),

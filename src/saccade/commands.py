@@ -40,16 +40,15 @@ Show = Callable[[Progress], None]
 _BY_NAN = (ValueError, IndexError, StopIteration, AssertionError, FloatingPointError)
 """Errors that NaN in place of numbers can cause, besides premises that are not met."""
 LONGEST = (
-    "topics_attention",
-    "topics_two_stage",
-    "sen",
     "ktiw_copying",
-    "values_first",
+    "topics_attention",
     "ktiw_agreement",
     "ktiw_fate",
-    "sen_query",
+    "sen",
+    "topics_two_stage",
+    "values_first",
 )
-"""Studies whose quick presets take more than a minute on a core, the longest first. They begin
+"""Studies whose quick presets train for a minute or more on a core, the longest first. They begin
 before the others, so that no process is left with a long one at the end."""
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from saccade.core.chunks import evenly
 from saccade.core.errors import ConfigError
 from saccade.core.lab import Lab
 from saccade.models.translator import TranslatorConfig
 from saccade.probes.alignment_error import known_alignments
-from saccade.probes.corpus_pairs import some_pairs
 from saccade.registry import find_study
 from saccade.studies import ktiw_translation as study
 from saccade.tasks.lexicon_corpus import LexiconCorpus
@@ -71,7 +71,7 @@ def test_figures_of_a_record_without_real_corpora(record):
 
 def test_the_tables_of_ibm_model_1_are_nan_outside_words():
     task = LexiconCorpus(SMALL)
-    test = some_pairs(task.splits["test"], 4)
+    test = evenly(task.splits["test"], 4)
     (table,) = study.model_1_tables(task.splits["train"], task.vocabulary_size, 3, test)
     there = np.asarray(test.target_mask & (test.target != 0))[:, :, None]
     there = there & np.asarray(test.source_mask)[:, None]
@@ -81,7 +81,7 @@ def test_the_tables_of_ibm_model_1_are_nan_outside_words():
 
 def test_some_pairs_are_evenly_spaced():
     task = LexiconCorpus(SMALL)
-    whole, some = task.splits["test"], some_pairs(task.splits["test"], 3)
+    whole, some = task.splits["test"], evenly(task.splits["test"], 3)
     np.testing.assert_array_equal(some.source, np.asarray(whole.source)[[0, 2, 4]])
     assert len(known_alignments(some)) == 3
 
@@ -110,7 +110,7 @@ def gold(tmp_path: Any, lines: str) -> tuple[study.Config, ParallelText]:
 
 def test_a_gold_file_aligns_the_held_out_pairs(tmp_path):
     config, task = gold(tmp_path, "0-0 1-1\n0-1 1p0\n0-0\n")
-    test = some_pairs(task.splits["test"], 3)
+    test = evenly(task.splits["test"], 3)
     found = study._gold(config, "multi30k", task, test)
     assert found is not None
     assert [sorted(one.sure) for one in found] == [[(0, 0), (1, 1)], [(0, 1)], [(0, 0)]]
@@ -121,7 +121,7 @@ def test_a_gold_file_aligns_the_held_out_pairs(tmp_path):
 def test_a_gold_file_with_too_few_lines_is_refused(tmp_path):
     config, task = gold(tmp_path, "0-0 1-1\n")
     with pytest.raises(ConfigError, match="allowed: one per held-out pair, 3"):
-        study._gold(config, "multi30k", task, some_pairs(task.splits["test"], 3))
+        study._gold(config, "multi30k", task, evenly(task.splits["test"], 3))
 
 
 def test_bleu_is_that_of_sacrebleu():

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 __all__: list[str] = []
 
@@ -18,6 +19,12 @@ def _even(examples: int, size: int) -> tuple[int, int]:
     """Chunks of equal sizes, at most `size`, and a smaller last one: their number and size."""
     each = -(-examples // -(-examples // size))
     return examples // each, each
+
+
+def evenly(batch: Any, count: int) -> Any:
+    """Some of the examples, evenly spaced; all if there are no more."""
+    count = min(count, batch.size)
+    return batch.examples(jnp.asarray(np.arange(count) * batch.size // count))
 
 
 def in_chunks(function: Callable[[Any], Any], batch: Any, size: int | None) -> Any:

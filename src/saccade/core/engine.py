@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from saccade.core.batches import Fresh, FullBatch, Minibatch
 from saccade.core.checks import checked, naming, require_number
+from saccade.core.chunks import evenly
 from saccade.core.ensemble import Ensemble
 from saccade.core.interfaces import AbstractProbe, Moment, Splits
 from saccade.core.loss import takes_key, with_key
@@ -335,7 +336,7 @@ class Engine(Ensemble):
         wanted = self.record.sample
         if wanted is None or isinstance(self.batches, FullBatch) or wanted >= train.size:
             return train
-        return train.examples(jnp.asarray(np.arange(wanted) * train.size // wanted))
+        return evenly(train, wanted)
 
     def _measured(
         self, carry: Carry, member: Members, data: Splits, *, probes: Sequence[AbstractProbe]

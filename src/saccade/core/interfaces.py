@@ -422,7 +422,7 @@ class Moment:
         return self.once(_loss_on, split)
 
     def loss_of(self, model: Any, batch: Any) -> Float[Array, ""]:
-        """The loss of another model of the same kind on some examples, in chunks."""
+        """The loss of a model of this kind on some examples, in chunks."""
         return mean_over_chunks(lambda some: self._loss(model, some), batch, self._chunk)
 
     @cached_property
@@ -456,8 +456,7 @@ class Moment:
 
 
 def _loss_on(moment: Moment, split: str) -> Float[Array, ""]:
-    of_batch = lambda batch: moment._loss(moment.model, batch)  # noqa: E731
-    return mean_over_chunks(of_batch, moment.split(split), moment._chunk)
+    return moment.loss_of(moment.model, moment.split(split))
 
 
 def _output(moment: Moment, split: str) -> Output:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from saccade.core.chunks import evenly
 from saccade.core.interfaces import Moment, SentencePairs, Variable
 from saccade.core.sweep import require_choices, require_count
 from saccade.models.decoding import greedy
@@ -69,13 +70,7 @@ class AbstractSomePairs(AbstractCorpusProbe):
         return cls(pairs=3), super().example()[1]
 
     def chosen(self, moment: Moment) -> SentencePairs:
-        return some_pairs(moment.split(self.split), self.pairs)
-
-
-def some_pairs(batch: SentencePairs, pairs: int) -> SentencePairs:
-    """At most so many pairs, evenly spaced."""
-    count = min(pairs, batch.size)
-    return batch.examples(jnp.arange(count) * batch.size // count)
+        return evenly(moment.split(self.split), self.pairs)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from saccade.core.chunks import evenly
 from saccade.core.interfaces import Moment, Variable
 from saccade.core.lanczos import hessian_eigenvalues
 from saccade.core.members import trainable
@@ -49,7 +50,7 @@ class Curvature(AbstractModelProbe):
         return {"place": ("place", list(range(1, self.count + 1)))}
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
-        batch = some_of(moment.train, self.examples)
+        batch = evenly(moment.train, self.examples)
         learned, rest = parted(moment.model)
 
         def loss(weights: PyTree) -> Float[Array, ""]:
@@ -58,12 +59,6 @@ class Curvature(AbstractModelProbe):
         found = hessian_eigenvalues(loss, learned, self.count, self.iterations)
         missing = self.count - found.size  # of a model with fewer weights
         return {"hessian_eigenvalue": jnp.pad(found, (0, missing), constant_values=jnp.nan)}
-
-
-def some_of(batch: Any, count: int) -> Any:
-    """Evenly spaced examples, at most so many."""
-    count = min(count, batch.size)
-    return batch.examples(jnp.arange(count) * batch.size // count)
 
 
 def parted(model: Any) -> tuple[PyTree, PyTree]:

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from saccade.core.chunks import evenly
 from saccade.core.interfaces import Moment, Variable
 from saccade.core.sweep import require_count, require_positive
 from saccade.models.encoder import Encoder, EncoderConfig
-from saccade.probes.curvature import some_of
 from saccade.probes.model_probe import AbstractModelProbe
 
 SIDES = ("query", "key")
@@ -63,7 +63,7 @@ class LossPlane(AbstractModelProbe):
         return {"draw": ("draw", list(range(self.draws))), **moves}
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
-        batch = some_of(moment.test, self.examples)
+        batch = evenly(moment.test, self.examples)
         # Second differences would show the rounding of fused attention, in bfloat16.
         model = moment.model.with_attention(fused=False)
         moves = jnp.asarray(self.moves)

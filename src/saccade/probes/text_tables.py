@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from saccade.core.chunks import evenly
 from saccade.core.interfaces import Batch, Moment, Variable, cross_entropy
 from saccade.core.sweep import require_choices, require_count
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
@@ -58,9 +59,7 @@ class TextTables(AbstractModelProbe):
         return {f"{name}_{self.split}": Variable(dims, *TITLES[name]) for name in self.ratings}
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
-        batch: Batch = moment.split(self.split)
-        count = min(self.texts, batch.size)
-        chosen = batch.examples(jnp.arange(count) * batch.size // count)
+        chosen: Batch = evenly(moment.split(self.split), self.texts)
         model = moment.model
         rated = {
             "alpha": model.scores,

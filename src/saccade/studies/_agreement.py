@@ -15,10 +15,9 @@ import xarray as xr
 
 from saccade.core.bound import Above
 from saccade.core.claim import Check
-from saccade.core.figure import HeatMap, Panel, curve, level
+from saccade.core.figure import Panel, curve, level
 from saccade.core.record import Arm, Arms
 from saccade.core.start import Seeds
-from saccade.core.statistics import t_interval
 from saccade.core.trajectory import at_place
 from saccade.probes.agreement import (
     RATINGS,
@@ -271,43 +270,6 @@ def peak_checks(corpora: Mapping[str, str]) -> tuple[Check, ...]:
         for end, words in ((0, "the start"), (-1, "the end"))
         for corpus, title in corpora.items()
     )
-
-
-def cell(values: xr.DataArray, digits: int = 1) -> tuple[float, str]:
-    """Mean over seeds, and the mean with its interval as a text; with a star if for some seeds the
-    number stands for one that does not exist.
-    """
-    numbers = values.values[np.isfinite(values.values)]
-    if not numbers.size:
-        return np.nan, "-"
-    mean, star = float(numbers.mean()), "*" * bool(values.attrs.get("starred"))
-    if numbers.size < 2:
-        return mean, f"{mean:.{digits}f}{star}"
-    low, high = t_interval(numbers)
-    return mean, f"{mean:.{digits}f}{star}\n[{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def table(
-    label: str,
-    columns: Sequence[str],
-    rows: Mapping[str, Sequence[xr.DataArray | float]],
-    digits: int = 1,
-) -> HeatMap:
-    """Numbers of the paper as they are, ours with intervals."""
-    cells = [
-        [
-            cell(one, digits) if isinstance(one, xr.DataArray) else (one, _written(one))
-            for one in row
-        ]
-        for row in rows.values()
-    ]
-    values = np.asarray([[cell[0] for cell in row] for row in cells])
-    texts = np.asarray([[cell[1] for cell in row] for row in cells], object)
-    return HeatMap(label, np.asarray(columns), np.asarray(list(rows)), values, texts=texts)
-
-
-def _written(number: float) -> str:
-    return "n/a" if np.isnan(number) else f"{number:g}"
 
 
 def agreement_panel(arms: Arms, corpus: str, title: str) -> Panel:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from saccade.core.batches import Minibatch
+from saccade.core.chunks import evenly
 from saccade.core.errors import ConfigError
 from saccade.core.figure import Figure, HeatMap, Panel
 from saccade.core.interfaces import AbstractCorpus
@@ -24,7 +25,7 @@ from saccade.core.sweep import require, require_count, require_positive, require
 from saccade.data.pathfinder_images import Drawing, pictures
 from saccade.models.encoder import Encoder, EncoderConfig
 from saccade.models.kernels import SOFTMAX
-from saccade.probes.curvature import Curvature, parted, some_of
+from saccade.probes.curvature import Curvature, parted
 from saccade.probes.performance import Accuracy, Losses
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.named_text import NamedText
@@ -73,7 +74,7 @@ class RelativeCurvature:
 
     def _largest(self, model: Encoder, train: Any) -> Float[Array, ""]:
         learned, rest = parted(model)
-        some = some_of(train, self.batch * self.batches)
+        some = evenly(train, self.batch * self.batches)
 
         def loss(weights: PyTree, chosen: Any) -> Float[Array, ""]:
             return eqx.combine(weights, rest).loss(some.examples(chosen))

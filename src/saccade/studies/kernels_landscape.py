@@ -31,7 +31,6 @@ from saccade.probes.curvature import Curvature
 from saccade.probes.landscape import LossPlane
 from saccade.probes.performance import Accuracy, Losses
 from saccade.studies import kernels_training
-from saccade.studies._agreement import table
 from saccade.studies._encoders import (
     LEARNED,
     MEASURED,
@@ -41,6 +40,7 @@ from saccade.studies._encoders import (
     trained,
 )
 from saccade.studies._kernels import PAPER
+from saccade.studies._tables import table
 
 NEGATIVE = 1e-3
 """Share of the range of a plane's losses below minus which a curvature counts as negative."""
@@ -179,8 +179,14 @@ def _votes(task: str, arms: Arms, config: Config) -> xr.DataArray:
 
 
 WHOLE = (
-    lambda config: kernels_training.WHOLE[0](config) and config.points >= 31 and config.draws >= 5,
-    "both tasks at their size, 20,000 steps and planes of 31 x 31 points (preset paper)",
+    lambda config: (
+        kernels_training.WHOLE[0](config)
+        and config.more_steps >= 100
+        and config.points >= 31
+        and config.draws >= 5
+        and config.examples >= 128
+    ),
+    "both tasks at their size, 20,000 and 100 steps, and planes as in the preset paper",
 )
 CLAIMS = (
     Claim(

@@ -26,7 +26,6 @@ from saccade.core.sweep import require
 from saccade.core.trajectory import at_place
 from saccade.data.pathfinder_images import Drawing
 from saccade.models.encoder import EncoderConfig
-from saccade.studies._agreement import table
 from saccade.studies._encoders import (
     ARMS,
     LEARNED,
@@ -38,6 +37,7 @@ from saccade.studies._encoders import (
     trained,
 )
 from saccade.studies._kernels import PAPER
+from saccade.studies._tables import table
 
 NAMES = {
     "softmax": "softmax",
@@ -221,10 +221,10 @@ def _curves(
             lines.append(level("chance", (0, float(steps[-1])), level_at))
         log = "log" if name == "hessian_eigenvalue" else "linear"
         panels.append(Panel(_at(place), "step", label, tuple(lines), y_scale=log))
-    caption = f"{label.capitalize()} along training: mean over seeds with the range."
+    title = f"{label[0].upper()}{label[1:]} along training"
+    caption = f"{title}: mean over seeds with the range."
     if name == "hessian_eigenvalue":
         caption += " Of the loss on a few training examples, without dropout."
-    title = f"{label.capitalize()} along training"
     return Figure(f"kernels_training_{file}", title, caption, tuple(panels))
 
 

@@ -47,10 +47,10 @@ from saccade.studies._agreement import (
     in_context,
     peak_checks,
     seeds_of,
-    table,
 )
 from saccade.studies._ktiw import PAPER
 from saccade.studies._seeds import AbstractSeededConfig
+from saccade.studies._tables import table
 from saccade.tasks.named_text import NamedText
 
 CORPORA = {

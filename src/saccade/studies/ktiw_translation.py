@@ -20,6 +20,7 @@ import xarray as xr
 
 from saccade.core.batches import Minibatch
 from saccade.core.bound import Above, Below
+from saccade.core.chunks import evenly
 from saccade.core.claim import Check, Claim
 from saccade.core.errors import ConfigError
 from saccade.core.figure import Figure, HeatMap, Panel, curve
@@ -38,7 +39,7 @@ from saccade.models.translator import TranslatorConfig
 from saccade.models.word_proxy import WordProxyConfig
 from saccade.probes.alignment_error import alignment_error_rate, known_alignments, links_of
 from saccade.probes.attention import AttentionStatistics
-from saccade.probes.corpus_pairs import GreedyWords, PairAccuracy, PairTables, some_pairs
+from saccade.probes.corpus_pairs import GreedyWords, PairAccuracy, PairTables
 from saccade.studies._agreement import (
     AGREEMENTS,
     COMPARED,
@@ -53,10 +54,10 @@ from saccade.studies._agreement import (
     in_context,
     peak_checks,
     seeds_of,
-    table,
 )
 from saccade.studies._ktiw import PAPER
 from saccade.studies._seeds import AbstractSeededConfig
+from saccade.studies._tables import table
 from saccade.tasks.lexicon_corpus import LexiconCorpus
 from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.tasks.named_pairs import NamedPairs
@@ -228,7 +229,7 @@ class Config(AbstractSeededConfig):
 def experiment(config: Config, lab: Lab) -> Arms:
     arms: dict[str, Arm] = {}
     for corpus, task in config.tasks.items():
-        test = some_pairs(task.splits["test"], config.pairs)  # pyright: ignore[reportArgumentType]
+        test = evenly(task.splits["test"], config.pairs)  # pyright: ignore[reportArgumentType]
         gold = _gold(config, corpus, task, test)
         runs, found = {}, {}
         for place, run in enumerate(RUNS):
@@ -302,9 +303,9 @@ def _model_1(config: Config, lab: Lab, corpus: str, task: AbstractCorpus) -> Arm
     """beta of IBM Model 1, the same for all seeds: it has no randomness."""
     whole: Any = task.splits
     # The same pairs as those of the probes, which see the measured training pairs.
-    shown = [some_pairs(whole["test"], config.pairs)]
+    shown = [evenly(whole["test"], config.pairs)]
     if "train" in config.splits:
-        shown.append(some_pairs(some_pairs(whole["train"], MEASURED), config.pairs))
+        shown.append(evenly(evenly(whole["train"], MEASURED), config.pairs))
     if lab.dry_run:
         nan = [np.full((*one.target.shape, one.source.shape[1]), np.nan) for one in shown]
         return _model_1_arm(config, nan)
@@ -345,7 +346,7 @@ def _bleu(
     config: Config, lab: Lab, corpus: str, task: AbstractPairs, training: Training, arm: Arm
 ) -> Arm:
     """BLEU of greedy translations along training, and of beam search with the last weights."""
-    test = some_pairs(task.splits["test"], config.translated)
+    test = evenly(task.splits["test"], config.translated)
     size = task.splits["test"].size
     places = np.arange(len(test.source)) * size // len(test.source)
     wanted = [task.sentences["test"][int(place)][1] for place in places]
