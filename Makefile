@@ -41,6 +41,7 @@ bench: $(VENV)/.extras  ## the engine against the plain PyTorch loop, as ratios
 	$(BIN)/python benchmarks/text_classifier.py
 	$(BIN)/python benchmarks/translator.py
 	$(BIN)/python benchmarks/encoder.py
+	$(BIN)/python benchmarks/fused_attention.py
 	$(BIN)/python benchmarks/recording_and_memory.py
 
 ledger: $(VENV)/.installed  ## docs/ledger.md from the committed records

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import jax
 
-from saccade.core.engine import PIECES, Engine
+from saccade.core.engine import Engine
 from saccade.core.interfaces import AbstractProbe
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
@@ -52,8 +52,8 @@ def recording(probes: Sequence[AbstractProbe], members: int, steps: int, turns: 
         if every is None:
             carry = engine.steps(carry, 0, steps)
         else:
-            for first in range(0, steps, every * PIECES):
-                pieces = min(PIECES, (steps - first) // every)
+            for first in range(0, steps, every * engine.slots):
+                pieces = min(engine.slots, (steps - first) // every)
                 carry, rows = engine.advance(carry, first, [every] * pieces, [True] * pieces)
                 engine.fetch(rows)
         jax.block_until_ready(carry)
