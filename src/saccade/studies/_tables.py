@@ -1,4 +1,6 @@
-"""Tables with intervals, as heat maps."""
+"""Tables of numbers with intervals, as heat maps: beside those of Snell et al. 2021, and for the arms
+of Song et al. 2024.
+"""
 
 from collections.abc import Mapping, Sequence
 
