@@ -1,6 +1,4 @@
-"""Tables of numbers with intervals, as heat maps: beside those of Snell et al. 2021, and for the arms
-of Song et al. 2024.
-"""
+"""Tables with intervals, as heat maps: beside those of Snell 2021, and for arms of Song 2024."""
 
 from collections.abc import Mapping, Sequence
 
