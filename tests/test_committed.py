@@ -19,10 +19,8 @@ LEDGER = (ROOT / "docs" / "ledger.md").read_text().splitlines()
 WITHOUT_RECORD = {
     ("kernels_landscape", "paper"),
     ("kernels_training", "paper"),
-    ("ktiw_translation", "paper"),
-    ("sen_sst", "code"),
 }
-"""Presets on real text: registered, and not yet run at their size."""
+"""Presets that are registered, and not yet run at their size."""
 WITHOUT_ATTENTION = ("ktiw_proxy", "topics_optima")
 """Studies in which no attention is learned from queries and keys, or from scores of words."""
 SKEWED = 2.0

@@ -18,6 +18,8 @@ from saccade.probes.translation import READABLE
 from saccade.registry import find_study, study_names
 from saccade.studies import kernels_stationary, ktiw_classification, ktiw_fate
 from saccade.studies._agreement import AGREEMENTS, best_of
+from saccade.studies.ktiw_translation import ACCURACY, RUNS
+from saccade.studies.sen_sst import learns
 
 ROOT = Path(__file__).parents[1]
 CLAIM = re.compile(r"\b([A-E]-\d+[a-z]?)\b")
@@ -115,6 +117,40 @@ def test_findings_that_no_claim_measures():
     attended = first_step(found.sel(offset=READABLE).sum("offset") > 0.5, np.inf)
     assert int((doubled == attended).sum()) == 2
     assert int((doubled > attended).sum()) == 0
+
+
+def test_findings_of_translation_that_no_claim_measures():
+    arms, config = arms_and_config("ktiw_translation")
+    scores = {name: arms[f"{name}_bleu"].trajectory["bleu_beam"] for name in config.corpora[:5]}
+    assert round(100 * float(best_of(arms, "multi30k", "alpha_uniform").mean())) == 32
+    assert round(float(scores["multi30k"].mean())) == 36
+    # Tatoeba: two runs that align words, and three that are level with uniform attention.
+    attention, uniform = (arms[f"tatoeba_{name}"].trajectory for name in RUNS)
+    ends = [at_place(one[ACCURACY], -1) for one in (attention, uniform)]
+    aligns = scores["tatoeba"] > 24
+    assert aligns.sum() == 2
+    assert (ends[0].where(aligns) > ends[1].max() + 0.015).sum() == 2
+    stuck = scores["tatoeba"].where(~aligns)
+    assert (stuck.min().round(), stuck.max().round()) == (18, 20)
+    assert ends[0].where(~aligns).max() < ends[1].min() + 0.005
+    gap = arms["tatoeba_agreement"].trajectory["alpha_uniform_top_test"].where(~aligns)
+    assert (gap.isel(step=-1) < gap.max("step") - 0.09).sum() == 3
+    errors = arms["lexicon_alignment"].trajectory
+    half = {
+        name: first_step(errors[f"error_{name}"] < 0.5, np.inf)
+        for name in ("attention", "uniform", "probe")
+    }
+    found = {name: (int(one.min()), int(one.max())) for name, one in half.items()}
+    assert found == {"attention": (200, 250), "uniform": (250, 350), "probe": (150, 250)}
+    best = [errors["error_model_1"].mean(), errors["error_proxy"].min("proxy_step").mean()]
+    assert [round(100 * float(one)) for one in best] == [15, 15]
+
+
+def test_epochs_and_runs_of_reviews_with_the_authors_columns():
+    arms, _ = arms_and_config("sen_sst-code")
+    epochs = [arms[name].trajectory["best_step"] for name in ("sst2_FC", "sst5_FC")]
+    assert [round(float(one.mean()), -2) for one in epochs] == [7700, 4400]
+    assert int((1 - learns("sst2_TC_padding", arms)).sum()) == 13
 
 
 def test_bad_heads_of_the_two_presets():

@@ -3,6 +3,7 @@ each check.
 """
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -122,13 +123,16 @@ def sst_record() -> Record:
 EVALUATED = np.asarray(ktiw_classification.Config().evaluated.at)
 
 
+FROZEN, MODEL_1 = {"alpha_frozen": 0.15}, {"model_1_uniform": 0.5}
+
+
 def _agreement(
-    steps: np.ndarray = EVALUATED, more: tuple[str, ...] = (), proxy: bool = True
+    steps: np.ndarray, more: Mapping[str, float], once: Sequence[str] = ("uniform_proxy",)
 ) -> Arm:
-    """Agreements far above chance, with a peak halfway."""
+    """Agreements far above chance, with a peak halfway; `once`: those without steps."""
     peak = 1 - 0.5 * abs(np.linspace(-1, 1, steps.size))
-    levels = {"alpha_uniform": 0.5, "delta_uniform": 0.6, "alpha_beta": 0.6, "alpha_frozen": 0.15}
-    levels |= {"alpha_alpha": 0.8, **dict.fromkeys(more, 0.5)}
+    levels = {"alpha_uniform": 0.5, "delta_uniform": 0.6, "alpha_beta": 0.6, "alpha_alpha": 0.8}
+    levels |= more
     curves: dict[str, Any] = {
         f"{name}_{measure}_{split}": on("step", steps, top * peak) * per_seed()
         for name, top in levels.items()
@@ -139,8 +143,9 @@ def _agreement(
     found = along(steps, accuracy_of_others=rising, **curves)
     single = {f"chance_{split}": 0.06 * per_seed() for split in ktiw_classification.SPLITS}
     single |= {
-        f"uniform_proxy_{measure}_{split}": 0.7 * per_seed()
-        for measure in (MEASURES if proxy else ())
+        f"{name}_{measure}_{split}": 0.7 * per_seed()
+        for name in once
+        for measure in MEASURES
         for split in ktiw_classification.SPLITS
     }
     return trained(found.assign(single))
@@ -152,7 +157,8 @@ def classification_record() -> Record:
     run = along(EVALUATED, loss=1 - rising, test_accuracy=rising, attention_entropy=entropy)
     arms: dict[str, Arm] = {}
     for corpus in (*ktiw_classification.CORPORA, "sst2_vectors"):
-        arms[f"{corpus}_agreement"] = _agreement(proxy=corpus != "sst2_vectors")
+        once = () if corpus == "sst2_vectors" else ("uniform_proxy",)
+        arms[f"{corpus}_agreement"] = _agreement(EVALUATED, FROZEN, once)
         arms |= {f"{corpus}_{name}": trained(run) for name in ktiw_classification.RUNS}
     for corpus in ktiw_classification.CORPORA:
         arms[f"{corpus}_proxy"] = trained(run.drop_vars("attention_entropy"))
@@ -174,8 +180,9 @@ def translation_record() -> Record:
     pair = xr.Dataset({"alpha_attention": table, "beta_uniform": np.log(table)})
     arms: dict[str, Arm] = {}
     for corpus in ktiw_translation.ALL:
-        arms[f"{corpus}_agreement"] = _agreement(steps, more=("model_1_uniform", "alpha_model_1"))
-        arms |= {f"{corpus}_{name}": trained(run) for name in ("attention", "uniform", "proxy")}
+        arms[f"{corpus}_agreement"] = _agreement(steps, MODEL_1, ("uniform_proxy", "alpha_model_1"))
+        arms |= {f"{corpus}_{name}": trained(run) for name in ktiw_translation.RUNS}
+        arms[f"{corpus}_proxy"] = trained(run.drop_vars("attention_entropy"))
         arms[f"{corpus}_pair"] = trained(pair)
         if corpus in ktiw_translation.CORPORA:
             scores = along(steps, bleu=40 * rising).drop_vars("diverged_at")

@@ -113,8 +113,10 @@ class AbstractEncoderConfig(AbstractSeededConfig):
     """Texts per step."""
     picture_batch: int = 64
     """Pictures per step."""
-    sgd_rate: float = 0.1
-    """Rate of SGD, on both tasks."""
+    sgd_rate: float = 0.3
+    """Rate of SGD, on both tasks. Of 0.03, 0.1, 0.3 and 1 it has the lowest training loss after
+    20,000 steps of softmax on text, with a seed (77) that no record has; at 1 nothing is learned.
+    """
     adam_share: float = 1.0
     """Rate of Adam over 1e-4 (text) and 2e-4 (Pathfinder)."""
     warmup: int = 312

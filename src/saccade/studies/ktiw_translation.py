@@ -549,6 +549,8 @@ CLAIMS = (
         "an order; half of the words is our choice. A step that is never reached counts as twice"
         " the last",
         prediction="above 0, if the lexicon drives attention",
+        reason="attention is first, at steps 200 to 250 against 250 to 350; the probe of its own"
+        " run is at 150 to 250 (exploratory)",
         full_size=WHOLE,
     ),
     Claim(
@@ -563,6 +565,7 @@ CLAIMS = (
         ),
         "an order",
         prediction="below 0: attention knows positions, which IBM Model 1 does not",
+        reason="a guess: states of neighbours hold the word as well, and attention may read them",
         full_size=WHOLE,
     ),
 )
