@@ -163,15 +163,26 @@ def test_dense_heat_map_has_no_numbers_and_few_ticks(shape, numbered, dense, tmp
     figure = Figure("cells", "Cells", "", (Panel("p", "x", "y", (cells,)),))
     axes = drawing._drawn(figure).axes[0]
     assert len(axes.texts) == (0 if dense else rows * columns)
-    for ticks, labels, count in (
-        (axes.get_xticks(), axes.get_xticklabels(), columns),
-        (axes.get_yticks(), axes.get_yticklabels(), rows),
+    for ticks, labels, count, most in (
+        (axes.get_xticks(), axes.get_xticklabels(), columns, 11),
+        (axes.get_yticks(), axes.get_yticklabels(), rows, 20),
     ):
         assert [int(label.get_text()) for label in labels] == list(ticks), (
             "a label stands at another cell"
         )
-        assert len(ticks) == count if count <= 11 else 5 <= len(ticks) <= 11
+        assert len(ticks) == count if count <= most else 5 <= len(ticks) <= most
     assert all(path.stat().st_size for path in save_figure(figure, tmp_path))
+
+
+@pytest.mark.parametrize(("names", "in_a_row"), [(3, 4), (9, 2)])
+def test_wide_tables_lie_below_each_other(names, in_a_row):
+    columns = np.asarray(["accuracy" for _ in range(names)]) + np.arange(names).astype(str)
+    cells = HeatMap("v", columns, np.arange(4), np.full((4, names), 0.123456))
+    panels = tuple(Panel(f"p{at}", "x", "y", (cells,)) for at in range(4))
+    canvas = drawing._drawn(Figure("cells", "Cells", "", panels))
+    grid = canvas.axes[0].get_subplotspec().get_gridspec()  # pyright: ignore[reportOptionalMemberAccess]
+    assert grid.ncols == in_a_row
+    assert canvas.get_figwidth() <= drawing.WIDEST
 
 
 @pytest.mark.parametrize(("scale", "edge"), [("linear", 50.5), ("log", 10.0)])

@@ -49,6 +49,7 @@ def mean_over_chunks(function: Callable[[Any], Any], batch: Any, size: int | Non
     if size is None or batch.size <= size:
         return function(batch)
     whole, size = _even(batch.size, size)
+    function = jax.jit(function)  # traced once for its shapes and for the loop
     add = lambda weight: lambda total, one: total + weight * one  # noqa: E731
     zero = jax.tree.map(
         lambda shape: jnp.zeros(shape.shape, shape.dtype),

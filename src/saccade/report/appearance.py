@@ -99,9 +99,12 @@ def letters_across(heat_map: HeatMap) -> int:
     return max(map(len, lines))
 
 
-def shown_ticks(labels: list[str]) -> list[str]:
-    """The labels that have room: all of few, about ten of many."""
-    every = 1 if len(labels) <= MOST_NUMBERED else math.ceil(len(labels) / 10)
+def shown_ticks(labels: list[str], upright: bool = False) -> list[str]:
+    """The labels that have room: all of few, about ten of many; along the upright axis, where they
+    lie below each other, twice as many.
+    """
+    room = 20 if upright else 10
+    every = 1 if len(labels) <= max(MOST_NUMBERED, room) else math.ceil(len(labels) / room)
     return labels[::every]
 
 

@@ -206,7 +206,7 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
     dense = appearance.is_dense(heat_map)
     names = appearance.shown_ticks(across)
     level = alt.Axis(values=names, labelAngle=0, labelExpr="split(datum.label, ' ')")
-    upright = alt.Axis(values=appearance.shown_ticks(up), labelLimit=220)
+    upright = alt.Axis(values=appearance.shown_ticks(up, upright=True), labelLimit=220)
     columns, rising = (alt.Scale(domain=names, padding=0) for names in (across, up[::-1]))
     x = alt.X("x:N", sort=across, scale=columns, title=panel.x_label, axis=level)
     y = alt.Y("y:N", sort=up[::-1], scale=rising, title=panel.y_label, axis=upright)

@@ -31,6 +31,8 @@ from saccade.report.formatting import number, ticks
 
 COLUMNS = 4
 """Most panels in a row."""
+WIDEST = 21.0
+"""Inches of the widest figure, unless a single panel is wider."""
 DOTS_PER_INCH = 150
 _CHARACTER = 0.078
 """Inches per character of nine points, a little generous."""
@@ -73,11 +75,9 @@ def save_figure(figure: Figure, folder: Path) -> list[Path]:
 
 
 def _drawn(figure: Figure) -> Canvas:
-    rows = math.ceil(len(figure.panels) / COLUMNS) or 1
-    # Five panels are three and two, not four and one.
-    columns = math.ceil(len(figure.panels) / rows) or 1
     sizes = [_panel_size(panel, len(figure.panels)) for panel in figure.panels]
-    widths = [max((size[0] for size in sizes[at::columns]), default=4.0) for at in range(columns)]
+    rows, widths = _rows_and_widths([size[0] for size in sizes])
+    columns = len(widths)
     in_rows = [sizes[row * columns : (row + 1) * columns] for row in range(rows)]
     heights = [max((size[1] for size in row), default=1.0) for row in in_rows]
     styled, width = appearance.styles(figure), sum(widths)
@@ -107,6 +107,18 @@ def _drawn(figure: Figure) -> Canvas:
         names = [_plain("\n".join(label)) for label in labels]
         canvas.legend(handles, names, loc="outside lower center", ncols=across)
     return canvas
+
+
+def _rows_and_widths(panels: list[float]) -> tuple[int, list[float]]:
+    """In how many rows panels lie, and how wide the columns are."""
+    rows = math.ceil(len(panels) / COLUMNS) or 1
+    while True:
+        # Five panels are three and two, not four and one.
+        columns = math.ceil(len(panels) / rows) or 1
+        widths = [max(panels[at::columns], default=4.0) for at in range(columns)]
+        if columns == 1 or sum(widths) <= WIDEST:
+            return math.ceil(len(panels) / columns) or 1, widths
+        rows += 1
 
 
 def _panel_size(panel: Panel, panels: int) -> tuple[float, float]:
@@ -207,7 +219,7 @@ def _draw_heat_map(canvas: Canvas, axes: Axes, heat_map: HeatMap) -> None:
     sides = ((axes.set_xticks, heat_map.x, "\n"), (axes.set_yticks, heat_map.y, " "))
     for set_ticks, names, gap in sides:
         labels = ticks(list(names))
-        shown = appearance.shown_ticks(labels)
+        shown = appearance.shown_ticks(labels, upright=gap == " ")
         texts = [_plain(label).replace(" ", gap) for label in shown]
         set_ticks([labels.index(label) for label in shown], texts)
     axes.tick_params(length=0)
