@@ -426,6 +426,23 @@ def test_a_changed_setting_gets_a_folder_of_its_own(tiny_run, output):
     assert folder.parent == output
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_report_draws_the_figures_of_records(times, tiny_run, tmp_path, capsys):
+    record, folder = Path(tiny_run["record"]), tmp_path / "drawn"
+    for at in range(times):
+        (tmp_path / str(at)).mkdir()
+        shutil.copy(record, tmp_path / str(at))
+    page = ("-o", str(tmp_path / "page.html"))
+    assert called("report", str(tmp_path), *page, "--figures", str(folder)) == 0
+    wanted = {path.name for path in (record.parent / "figures").iterdir()}
+    numbered = ["sen_convolution-quick"] if times == 1 else ["1-sen_convolution-quick"]
+    numbered += [] if times == 1 else ["2-sen_convolution-quick"]
+    found = {path.name: {one.name for one in path.iterdir()} for path in folder.iterdir()}
+    assert found == dict.fromkeys(numbered, wanted)
+    drawn = times * len(wanted) // 2
+    assert f"{drawn} figures as PNG and PDF: {folder}\n" in capsys.readouterr().out
+
+
 def test_report_makes_one_page_from_records_and_folders(tiny_run, output, tmp_path, capsys):
     for given in (tiny_run["record"], str(output)):
         page = tmp_path / "page.html"

@@ -33,7 +33,7 @@ from saccade.options import (
 from saccade.registry import find_study, known_study, study_names
 from saccade.report import terminal
 from saccade.report.formatting import counted
-from saccade.report.judged import Entry, StoredStudy, changed, judged_claims
+from saccade.report.judged import AnyStudy, Entry, StoredStudy, changed, judged_claims
 from saccade.report.ledger import ledger_markdown, ledger_rows
 
 Show = Callable[[Progress], None]
@@ -83,6 +83,7 @@ def run_command(options: RunOptions, study: Study[Any], config: Any) -> int:
         return _dry_run(options, study, config)
     with terminal.ProgressDisplay() as display:
         record, folder = _trained(options, study, config, display)
+        _save_figures(study, record, folder / "figures")
     if options.json:
         about = {"study": study.name, "preset": options.preset, "record": str(folder / "record.nc")}
         print(json.dumps(about | {"claims": list(record.verdicts.values())}, indent=2))
@@ -159,18 +160,21 @@ def _dry_run(options: RunOptions, study: Study[Any], config: Any) -> int:
 def _trained(
     options: RunOptions, study: Study[Any], config: Any, progress: Show, **how: Any
 ) -> tuple[Record, Path]:
-    """Train, judge, save the record and draw the figures; gives the record and its folder."""
-    from saccade.report.drawing import save_figure  # matplotlib takes half a second
-
+    """Train, judge and save the record; gives the record and its folder."""
     record = study.run(config, _lab(options, study, progress, **how), options.preset)
     folder = options.output / f"{study.name}-{options.preset}"
     if config != study.config(options.preset):  # no run overwrites one of other settings
         changed = json.dumps(describe(config), sort_keys=True).encode()
         folder = Path(f"{folder}-{hashlib.sha256(changed).hexdigest()[:8]}")
     record.save(folder / "record.nc")
-    for figure in study.drawn(record):
-        save_figure(figure, folder / "figures")
     return record, folder
+
+
+def _save_figures(study: AnyStudy, record: Record, folder: Path) -> int:
+    """Write the figures of a record as PNG and PDF; gives their number."""
+    from saccade.report.drawing import save_figure  # matplotlib takes half a second
+
+    return sum(bool(save_figure(figure, folder)) for figure in study.drawn(record))
 
 
 def reproduce_command(options: ReproduceOptions, _: list[str]) -> int:
@@ -196,7 +200,7 @@ def reproduce_command(options: ReproduceOptions, _: list[str]) -> int:
                 with display.paused():
                     table = terminal.verdict_table(study, record, study.judge(record))
                     terminal.print_to_terminal(table)
-                    print(f"{study.name}: record and figures: {folder}\n", flush=True)
+                    print(f"{study.name}: record: {folder}\n", flush=True)
     entries: list[Entry] = [(find_study(references[name]), records[name]) for name in references]
     write_page(entries, options.page)
     rows = ledger_rows(entries)
@@ -246,6 +250,13 @@ def report_command(options: ReportOptions, paths: list[str]) -> int:
 
     write_page(entries, options.output)
     print(f"the page: {options.output} ({counted(len(entries), 'record')})")
+    if (folder := options.figures) is not None:
+        places = [folder / f"{record.study}-{record.preset}" for _, record in entries]
+        if len(set(places)) < len(places):  # records of one study and preset
+            places = [folder / f"{at + 1}-{place.name}" for at, place in enumerate(places)]
+        each = zip(entries, places, strict=True)
+        drawn = sum(_save_figures(study, record, place) for (study, record), place in each)
+        print(f"{counted(drawn, 'figure')} as PNG and PDF: {folder}")
     return int(len(entries) < len(files))
 
 

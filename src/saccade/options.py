@@ -84,6 +84,8 @@ class ReportOptions(_RecordOptions):
 
     output: Path = Path("report.html")
     """The page to write."""
+    figures: Path | None = None
+    """Folder for the figures as PNG and PDF, in a folder per record; none are written otherwise."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,10 +30,11 @@ def texts(count: int) -> Batch:
     return Batch(jnp.asarray(words), jnp.asarray(words[:, 0] % 2), jnp.asarray(mask))
 
 
-def moment(kernel: Any, chunk: int | None = None) -> Moment:
+def moment(kernel: Any, chunk: int | None = None, layers: int = 2) -> Moment:
     train, test = texts(7), texts(6)
     task = Arrays.of(train=train, test=test)
-    model = EncoderConfig(**{**vars(SMALL), "kernel": kernel}).build(task, jax.random.key(3))
+    config = EncoderConfig(**{**vars(SMALL), "kernel": kernel, "layers": layers})
+    model = config.build(task, jax.random.key(3))
     return Moment(task, model, train, test, own_loss, lambda: model, chunk=chunk)
 
 
@@ -41,7 +42,7 @@ def moment(kernel: Any, chunk: int | None = None) -> Moment:
 def test_the_largest_eigenvalues_are_those_of_the_hessian(kernel):
     """Also of fused attention, which is measured as if it were explicit."""
     with jax.enable_x64(True):
-        now = moment(kernel)
+        now = moment(kernel, layers=1)
         explicit = now.model.with_attention(fused=False)
         learned, rest = eqx.partition(explicit, trainable(explicit))
         flat, shaped = ravel_pytree(learned)

@@ -43,7 +43,7 @@ def words(count: int) -> Arrays:
     return Arrays.of((ids, ids[:, 0] % 2), test=(ids[:4], ids[:4, 0] % 2))
 
 
-@pytest.mark.parametrize("adam", [False, True])
+@pytest.mark.parametrize("adam", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_relative_curvature_is_that_of_hessians_written_out(adam):
     """In the units of an optimiser that divides by p: the eigenvalues of H / sqrt(p_i p_j)."""
     with jax.enable_x64(True):
