@@ -98,10 +98,7 @@ def run_command(options: RunOptions, study: Study[Any], config: Any) -> int:
 def _use_data(options: RunOptions | ReproduceOptions) -> None:
     """Let corpora be looked for below the given folder, in this process and in its workers."""
     if options.data is not None:
-        if not options.data.is_dir():
-            raise FileError(
-                f"--data: got {options.data}, allowed: a folder with a folder per corpus"
-            )
+        store.require_folder(options.data)
         os.environ[store.VARIABLE] = str(options.data.resolve())
 
 

@@ -24,6 +24,8 @@ def data_command(options: DataOptions, given: list[str]) -> int:
         got = f"saccade data {' '.join(given)}"
         allowed = "saccade data list, saccade data fetch NAME..., saccade data check [NAME...]"
         raise ConfigError(f"got '{got}', allowed: {allowed}")
+    if action != "fetch":  # which makes the folder
+        store.require_folder(options.data)
     if action == "list":
         found = list(store.described(options.data))
         _print_list(found, options)

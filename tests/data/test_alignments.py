@@ -46,7 +46,7 @@ def test_a_compressed_file(tmp_path):
         ("0-0\n1_2\n", 0, r"gold\.txt, line 2: got '1_2', allowed: links such as 3-4, 3p4 or 3\?4"),
         ("0-0 1-", 0, r"line 1: got '1-', allowed"),
         ("-1-2", 0, r"line 1: got '-1-2', allowed"),
-        ("1-1\n0-1\n", 1, r"line 2: got '0-1' with first=1, allowed: positions from 1"),
+        ("1-1\n0-1\n", 1, r"line 2: got '0-1', allowed: positions from 1"),
     ],
 )
 def test_other_lines_are_refused(tmp_path, text, first, message):
@@ -67,6 +67,6 @@ def test_alignments_fit_their_pairs():
     with pytest.raises(ConfigError, match=r"got 2 of 1 pairs, allowed: one per pair"):
         check_alignments(gold, [(1, 2)])
     with pytest.raises(
-        ConfigError, match=r"got the link 2-0 in pair 2, allowed: positions from 0 to 1 and 0; read"
+        ConfigError, match=r"in line 2, allowed: positions from 0 to 1 and 0; files"
     ):
         check_alignments(gold, [(1, 2), (2, 1)])

@@ -46,6 +46,16 @@ def test_a_corpus_that_is_not_whole_fails_the_check(capsys, tmp_path):
     assert "sms_spam: 5,574 train; no SHA-256 is known to compare" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("action", ["list", "check"])
+@pytest.mark.parametrize("given", [True, False])
+def test_a_folder_that_is_none_is_one_line(action, given, capsys, tmp_path, monkeypatch):
+    folder = str(tmp_path / "nothing")
+    monkeypatch.setenv("SACCADE_DATA", folder)
+    assert main(["data", action, *(("--data", folder) if given else ())]) == 1
+    source = "--data" if given else "SACCADE_DATA"
+    assert f"{source}: got {folder}, allowed: a folder" in capsys.readouterr().err
+
+
 def test_nothing_here_is_no_error(capsys, tmp_path):
     assert main(["data", "check", "--data", str(tmp_path)]) == 0
     assert "no corpus is here" in capsys.readouterr().out

@@ -118,6 +118,18 @@ def test_a_gold_file_aligns_the_held_out_pairs(tmp_path):
     assert study._gold(dataclasses.replace(config, gold=""), "multi30k", task, test) is None
 
 
+def test_every_line_of_a_gold_file_is_checked(tmp_path):
+    """Also those of pairs that are not compared."""
+    config, task = gold(tmp_path, "0-0 1-1\n0-1\n0-1\n")
+    with pytest.raises(ConfigError, match=r"0-1 .* in line 3, allowed: positions from 0 to 0"):
+        study._gold(config, "multi30k", task, evenly(task.splits["test"], 1))
+
+
+def test_a_gold_file_is_no_use_where_the_alignment_is_known():
+    with pytest.raises(ConfigError, match="gold: got gold_file for the corpus lexicon"):
+        dataclasses.replace(TINY, corpora=("lexicon", "multi30k"), gold="gold_file")
+
+
 def test_a_gold_file_with_too_few_lines_is_refused(tmp_path):
     config, task = gold(tmp_path, "0-0 1-1\n")
     with pytest.raises(ConfigError, match="allowed: one per held-out pair, 3"):

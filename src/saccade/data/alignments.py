@@ -56,21 +56,26 @@ def read_alignments(path: str | Path, first: Literal[0, 1] = 0) -> list[GoldAlig
     return [_parsed(name, number, line, first) for number, line in enumerate(lines, 1)]
 
 
-def check_alignments(gold: Sequence[GoldAlignment], lengths: Sequence[Sequence[int]]) -> None:
+def check_alignments(
+    gold: Sequence[GoldAlignment],
+    lengths: Sequence[Sequence[int]],
+    lines: Sequence[int] | None = None,
+) -> None:
     """Refuse alignments that do not fit their pairs; `lengths` has the number of source words and
-    of target words of every pair.
+    of target words of every pair, `lines` the lines of their file, if these are not 1, 2, ...
     """
     if len(gold) != len(lengths):
         raise ConfigError(
             f"alignments: got {len(gold):,} of {len(lengths):,} pairs, allowed: one per pair"
         )
-    for number, (alignment, (sources, targets)) in enumerate(zip(gold, lengths, strict=True), 1):
+    numbers = range(1, len(gold) + 1) if lines is None else lines
+    for number, alignment, (sources, targets) in zip(numbers, gold, lengths, strict=True):
         for source, target in sorted(alignment.possible):
             if not (0 <= source < sources and 0 <= target < targets):
                 raise ConfigError(
-                    f"alignments: got the link {source}-{target} in pair {number}, allowed: "
-                    f"positions from 0 to {sources - 1} and {targets - 1}; read files that count "
-                    "from 1 with first=1"
+                    f"alignments: got the link {source}-{target} (counted from 0) in line "
+                    f"{number}, allowed: positions from 0 to {sources - 1} and {targets - 1}; files"
+                    " that count from 1 need first=1 (--gold-first 1)"
                 )
 
 
@@ -84,6 +89,6 @@ def _parsed(path: str, number: int, line: str, first: int) -> GoldAlignment:
             )
         link = int(match[1]) - first, int(match[3]) - first
         if min(link) < 0:
-            raise at_line(path, number, f"got {text!r} with first=1, allowed: positions from 1")
+            raise at_line(path, number, f"got {text!r}, allowed: positions from 1, as first=1 says")
         links[match[2] == "-"].add(link)
     return GoldAlignment.of(links[True], links[False])

@@ -33,6 +33,14 @@ def roots(data: Path | str | None = None) -> list[Path]:
     return [*([Path(named).expanduser()] if named else []), cache_folder()]
 
 
+def require_folder(data: Path | str | None = None) -> None:
+    """Refuse a folder of corpora, given or of the variable, that is none."""
+    named = data or os.environ.get(VARIABLE)
+    if named and not Path(named).expanduser().is_dir():
+        source = "--data" if data else VARIABLE
+        raise FileError(f"{source}: got {named}, allowed: a folder with a folder per corpus")
+
+
 def cache_folder() -> Path:
     """The user's folder for corpora that were downloaded."""
     import pooch

@@ -215,6 +215,11 @@ class Config(AbstractSeededConfig):
         require(self, "splits", "test, or test and train", lambda one: one in (SPLITS, SPLITS[:1]))
         need = f"some of {', '.join(ALL)}"
         require(self, "corpora", need, lambda given: bool(given) and set(given) <= set(ALL))
+        if self.gold and self.corpora[0] == LEXICON:
+            raise ConfigError(
+                f"gold: got {self.gold} for the corpus {LEXICON}, whose alignment is known,"
+                " allowed: with a corpus of text as the first of corpora"
+            )
 
     @property
     def missing(self) -> str:
@@ -422,11 +427,10 @@ def _gold(
     if len(gold) < lines.max():
         got = f"{len(gold):,} lines in {config.gold}"
         raise ConfigError(f"gold: got {got}, allowed: one per held-out pair, {lines.max():,}")
+    known = [gold[line - 1] for line in lines]
+    check_alignments(known, task.word_counts["test"].tolist(), lines.tolist())
     size = task.splits["test"].size
-    places = np.arange(len(test.source)) * size // len(test.source)
-    chosen = [gold[lines[place] - 1] for place in places]
-    check_alignments(chosen, task.word_counts["test"][places].tolist())
-    return chosen
+    return [known[place] for place in np.arange(len(test.source)) * size // len(test.source)]
 
 
 def _alignment(
