@@ -127,9 +127,10 @@ def _lab(options: RunOptions, study: Study[Any], progress: Show | None, **how: A
 
 
 def _dry_run(options: RunOptions, study: Study[Any], config: Any) -> int:
-    lab, stopped, mistake = _lab(options, study, None, dry_run=True), "", ""
+    display = terminal.ProgressDisplay()  # to compile programs of full size takes time
+    lab, stopped, mistake = _lab(options, study, display, dry_run=True), "", ""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), display:
             warnings.simplefilter("ignore")  # about NaN, which every number is
             study.experiment(config, lab)
     except Exception as error:

@@ -78,6 +78,7 @@ class Job:
         if self.lab.dry_run:
             plan, arrays = planned(run)
             self.lab.plans.append(plan)
+            self.lab.say(run.name, "planned")
             return arrays, 0.0
         if held == 1:
             return run.result()

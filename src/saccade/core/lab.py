@@ -271,15 +271,16 @@ class Lab:
             file = self.folder / f"{address({**around, **identity})[:24]}.result"
             with locked(file.with_suffix(".lock")):
                 if file.exists() and not self.fresh:
-                    self._say(title, FROM_CACHE)
+                    self.say(title, FROM_CACHE)
                     return from_arrays(*read_state(file))
                 begun = time.monotonic()
                 result = call()
                 write_state(file, *as_arrays(result, title))
-                self._say(title, "", time.monotonic() - begun)
+                self.say(title, "", time.monotonic() - begun)
                 return from_arrays(*read_state(file))
 
-    def _say(self, name: str, note: str, seconds: float = 0.0) -> None:
+    def say(self, name: str, note: str, seconds: float = 0.0) -> None:
+        """Show that some work is done that has no steps of its own."""
         if self.progress is not None:
             nan = float("nan")
             self.progress(Progress(name, 0, 0, nan, 0, 1, None, True, note, seconds))
