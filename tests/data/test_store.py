@@ -278,7 +278,8 @@ def test_without_a_network(know, tmp_path):
         port = server.server_port
     know(films(Source(f"http://127.0.0.1:{port}/films.train")))
     with pytest.raises(FileError, match=r"films\.train: got no connection; by hand: make a folder"):
-        store.fetch_corpus("films")
+        store.fetch_corpus("films", tmp_path)
+    assert not list(tmp_path.iterdir()), "no empty folder stays"
 
 
 def test_a_full_disk_is_one_line(know, address, monkeypatch):

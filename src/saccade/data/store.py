@@ -5,6 +5,7 @@ A download is checked by the SHA-256 of its file, if that is known, and a corpus
 examples, wherever its files come from. A file is written under its name only when it is whole.
 """
 
+import contextlib
 import errno
 import functools
 import logging
@@ -135,6 +136,8 @@ def _download(corpus: KnownCorpus, source: Source, folder: Path) -> None:
         how: Any = pooch.HTTPDownloader(progressbar=_Progress(source.name), timeout=30)  # pyright: ignore[reportArgumentType]
         pooch.retrieve(source.url, known, source.name, folder, downloader=how)
     except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # if nothing is in it
         why = f"{_why(error, folder)}; by hand: {_by_hand(corpus)}"
         raise FileError(f"{source.url}: {why}") from error
 
