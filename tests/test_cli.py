@@ -435,10 +435,10 @@ def test_report_draws_the_figures_of_records(times, tiny_run, tmp_path, capsys):
     page = ("-o", str(tmp_path / "page.html"))
     assert called("report", str(tmp_path), *page, "--figures", str(folder)) == 0
     wanted = {path.name for path in (record.parent / "figures").iterdir()}
-    numbered = ["sen_convolution-quick"] if times == 1 else ["1-sen_convolution-quick"]
-    numbered += [] if times == 1 else ["2-sen_convolution-quick"]
+    name = "sen_convolution-quick"
+    folders = [name] if times == 1 else [f"1-{name}", f"2-{name}"]
     found = {path.name: {one.name for one in path.iterdir()} for path in folder.iterdir()}
-    assert found == dict.fromkeys(numbered, wanted)
+    assert found == dict.fromkeys(folders, wanted)
     drawn = times * len(wanted) // 2
     assert f"{drawn} figures as PNG and PDF: {folder}\n" in capsys.readouterr().out
 

@@ -21,10 +21,15 @@ def _even(examples: int, size: int) -> tuple[int, int]:
     return examples // each, each
 
 
+def even_places(size: int, count: int) -> np.ndarray:
+    """Some of the places of a list, evenly spaced; all if there are no more."""
+    count = min(count, size)
+    return np.arange(count) * size // count
+
+
 def evenly(batch: Any, count: int) -> Any:
     """Some of the examples, evenly spaced; all if there are no more."""
-    count = min(count, batch.size)
-    return batch.examples(jnp.asarray(np.arange(count) * batch.size // count))
+    return batch.examples(jnp.asarray(even_places(batch.size, count)))
 
 
 def in_chunks(function: Callable[[Any], Any], batch: Any, size: int | None) -> Any:

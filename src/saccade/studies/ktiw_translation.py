@@ -21,7 +21,7 @@ import xarray as xr
 
 from saccade.core.batches import Minibatch
 from saccade.core.bound import Above, Below
-from saccade.core.chunks import evenly
+from saccade.core.chunks import even_places, evenly
 from saccade.core.claim import Check, Claim
 from saccade.core.errors import ConfigError
 from saccade.core.figure import Figure, HeatMap, Panel, curve, level
@@ -369,8 +369,7 @@ def _bleu(
 ) -> Arm:
     """BLEU of greedy translations along training, and of beam search with the last weights."""
     test = evenly(task.splits["test"], config.translated)
-    size = task.splits["test"].size
-    places = np.arange(len(test.source)) * size // len(test.source)
+    places = even_places(task.splits["test"].size, config.translated)
     wanted = [task.sentences["test"][int(place)][1] for place in places]
     words = arm.trajectory["words_test"].transpose("seed", "step", ...)
     if lab.dry_run:
@@ -429,8 +428,7 @@ def _gold(
         raise ConfigError(f"gold: got {got}, allowed: one per held-out pair, {lines.max():,}")
     known = [gold[line - 1] for line in lines]
     check_alignments(known, task.word_counts["test"].tolist(), lines.tolist())
-    size = task.splits["test"].size
-    return [known[place] for place in np.arange(len(test.source)) * size // len(test.source)]
+    return [known[place] for place in even_places(task.splits["test"].size, len(test.source))]
 
 
 def _alignment(
