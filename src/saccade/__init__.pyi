@@ -10,6 +10,7 @@ from saccade.core.bound import AtLeast as AtLeast
 from saccade.core.bound import AtMost as AtMost
 from saccade.core.bound import Below as Below
 from saccade.core.bound import Within as Within
+from saccade.core.chunks import even_places as even_places
 from saccade.core.chunks import evenly as evenly
 from saccade.core.claim import Check as Check
 from saccade.core.claim import Claim as Claim
