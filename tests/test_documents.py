@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from saccade import watch
 from saccade.cli import main, prepared
 from saccade.core.lab import Lab
 from saccade.names import public_names
@@ -140,7 +141,7 @@ def test_links_lead_somewhere(name):
 
 
 def test_commands_in_the_text_are_real(workplace):
-    known = {"list", "run", "reproduce", "report", "ledger", "compact", "data"}
+    known = {"list", "run", "reproduce", "report", "ledger", "compact", "data", "measure"}
     for name in GUIDE:
         for code in inline(name):
             program, *arguments = code.split() or [""]
@@ -159,7 +160,7 @@ def test_options_exist(capsys):
         for code in [*inline(name), *(body for _, body in blocks(name, "bash"))]
         for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", code)
     }
-    pages = [[verb] for verb in ("list", "reproduce", "report", "ledger", "compact")]
+    pages = [[verb] for verb in ("list", "reproduce", "report", "ledger", "compact", "measure")]
     for arguments in [*pages, *(["run", study] for study in study_names())]:
         with pytest.raises(SystemExit):
             main([*arguments, "--help"])
@@ -181,7 +182,7 @@ def test_studies_and_claims_exist():
 
 def test_classes_and_files_exist():
     classes = names_of(GUIDE, r"([A-Z][a-z]+[A-Za-z0-9]*)(?:\(.*\))?(?:\.\w+)*")
-    known = {*public_names(), "Config"}
+    known = {*public_names(), *watch.__all__, "Config"}
     assert not {found for found in classes if found[1] not in known}
     files = {path.name for folder in ("src", "docs") for path in ROOT.glob(f"{folder}/**/*.py")}
     named = names_of(GUIDE, r"(?:\w+/)*(\w+\.py)")

@@ -1,4 +1,6 @@
 # Written by `python -m saccade.names`.
+from saccade.core.attention_rows import chosen_rows as chosen_rows
+from saccade.core.attention_rows import row_statistics as row_statistics
 from saccade.core.batches import AbstractBatches as AbstractBatches
 from saccade.core.batches import Buckets as Buckets
 from saccade.core.batches import Fresh as Fresh

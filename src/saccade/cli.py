@@ -1,7 +1,7 @@
 """The command line: which command is meant, with which options; one line for every mistake.
 
-`saccade.commands` and `saccade.data_commands` have the commands, imported on use so that help is
-quick.
+`saccade.commands`, `saccade.data_commands` and `saccade.watch_commands` have the commands, imported
+on use so that help is quick.
 """
 
 import re
@@ -26,6 +26,7 @@ commands:
   report      the page, from records alone
   ledger      the table of verdicts, from records alone
   compact     a smaller copy of a record, with the same verdicts
+  measure     checkpoints of a model that was trained elsewhere, as a record
   data        corpora by name: list, fetch, check
 
 A study is given by its name, or as the path of a .py file.
@@ -100,6 +101,10 @@ def _call(command: str, *arguments: Any) -> int:
         from saccade.data_commands import data_command
 
         return data_command(*arguments)
+    if command == "measure":
+        from saccade.watch_commands import measure_command
+
+        return measure_command(*arguments)
     from saccade import commands
 
     return getattr(commands, f"{command}_command")(*arguments)

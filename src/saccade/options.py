@@ -121,6 +121,35 @@ class DataOptions:
     """Print JSON."""
 
 
+@dataclasses.dataclass(frozen=True)
+class MeasureOptions:
+    """Measure the checkpoints of a run that was trained elsewhere, and write a record. FOLDER has
+    folders checkpoint-* with safetensors and a tokeniser, as the Trainer of transformers saves
+    them, or is one checkpoint. Needs the extra `torch`.
+    """
+
+    text: Path | None = None
+    """Text file on which the model is measured; required."""
+    output: Path = Path("runs/measured/record.nc")
+    """The record to write."""
+    sequences: int = 8
+    """Sequences of the text, evenly spaced."""
+    tokens: int = 128
+    """Tokens per sequence."""
+    rows: int = 128
+    """The most queries per sequence, evenly spaced."""
+    ablations: bool = False
+    """Measure also the loss with each layer's attention made uniform, and without each head."""
+    hub: str | None = None
+    """Instead of FOLDER: name of a model on the hub, with the option --steps; needs a network."""
+    steps: tuple[int, ...] = ()
+    """Steps whose revisions are fetched from the hub."""
+    revision: str = "step{}"
+    """Name of the revision of a step on the hub, with {} for the step."""
+    device: str = "cpu"
+    """Device of PyTorch: cpu, cuda, cuda:1, mps."""
+
+
 COMMANDS = {
     "list": (ListOptions(), "[STUDY...]"),
     "data": (DataOptions(), "list | fetch NAME... | check [NAME...]"),
@@ -128,6 +157,7 @@ COMMANDS = {
     "report": (ReportOptions(), "RECORD_OR_FOLDER..."),
     "ledger": (LedgerOptions(), "RECORD_OR_FOLDER..."),
     "compact": (CompactOptions(), "RECORD"),
+    "measure": (MeasureOptions(), "[FOLDER]"),
 }
 """All but `run`: default options, and the name of the positional arguments."""
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 GROUP = "saccade.studies"
 """The package of the built-in studies, and the entry-point group of all others."""
+_RECORDED = {"watched": "saccade.watch.quantities"}
+"""Studies that have records and are not run: name -> module."""
 _FOLDER = Path(__file__).parent / "studies"
 _executed_files: set[Path] = set()
 """Files that this process executed, whose folders are importable."""
@@ -52,6 +54,8 @@ def known_study(name: str) -> "Study[Any] | None":
     """The study of a name, which is never taken for a path; None if there is none."""
     if name in _built_in():
         return importlib.import_module(f"{GROUP}.{name}").STUDY
+    if name in _RECORDED:
+        return importlib.import_module(_RECORDED[name]).STUDY
     if name in _loaded:
         return _loaded[name][2]
     points = [point for point in _entry_points() if point.name == name]
@@ -105,7 +109,7 @@ def _of_file(path: Path) -> "Study[Any]":
     named = f"{path}: its study is named {study.name!r}"
     if not re.fullmatch(r"\w[\w-]*", str(study.name)):
         raise ConfigError(f"{named}, allowed: letters, digits, '_' and '-'")
-    if study.name in _built_in():
+    if study.name in (*_built_in(), *_RECORDED):
         raise ConfigError(f"{named}, which is built in; give it another name")
     other = _loaded.get(study.name, (file,))[0]
     if other != file:

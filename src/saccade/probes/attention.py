@@ -1,16 +1,8 @@
 """Statistics of attention per layer and head, for any model with `attention_layers`.
 
-Symbols: s scores of one query, w = exp(s) their weights, p = w / sum of w over the visible keys.
-(p is the attention itself with softmax. The Gaussian kernel does not normalise: there p is the
-share of a key, and `attention_total` the sum of w.) Query i and key i have the same position; of a
-query without a position, as of a classifier's, own mass and distance are NaN.
-
-    entropy          - sum p log p
-    effective keys   1 / sum p^2 = exp(2 lse(s) - lse(2 s))
-    masses           sum of p over some keys
-    mean distance    sum of p |i - j|
-
-Scores are computed by blocks of rows, so that no table of all queries and keys is kept.
+The definitions are those of `saccade.core.attention_rows`. Query i and key i have the same
+position; of a query without a position, as of a classifier's, own mass and distance are NaN. Scores
+are computed by blocks of rows, so that no table of all queries and keys is kept.
 """
 
 import dataclasses
@@ -18,9 +10,9 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
+from saccade.core.attention_rows import chosen_rows, row_statistics
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import SPLITS, AttentionLayer, Moment, Variable
 from saccade.core.sweep import require, require_count
@@ -40,47 +32,6 @@ BLOCK = 2**20
 
 RELATIVE = ("own_mass", "mean_distance")
 """Statistics that are relative to the position of the query."""
-
-PerRow = Float[Array, "*some row"]
-
-
-def row_statistics(
-    scores: Float[Array, "*some row key"],
-    visible: Bool[Array, "*#some #row key"],
-    words: Bool[Array, "*#some key"],
-    places: Int[Array, " row"],
-    normalised: bool = True,
-) -> dict[str, PerRow]:
-    """Statistics of some rows of scores. `visible`: keys that a row may attend to; `words`: keys
-    that are no padding; `places`: the positions of the rows. Without a visible key, all are 0.
-    """
-    seen = jnp.any(visible, axis=-1)
-    scores = jnp.where(visible, scores, -jnp.inf)
-    top = jnp.where(seen, jnp.max(scores, axis=-1), 0.0)
-    # Relative to the largest score, so that nothing overflows: below 0, and of weight at most 1.
-    below = jnp.where(visible, scores - top[..., None], 0.0)
-    weights = jnp.where(visible, jnp.exp(below), 0.0)
-    total = jnp.where(seen, jnp.sum(weights, axis=-1), 1.0)
-    shares = weights / total[..., None]
-    keys = jnp.arange(scores.shape[-1])
-    first = keys == jnp.argmax(words, axis=-1)[..., None]
-    own = keys == places[:, None]
-
-    def mass(chosen: Bool[Array, "*some_keys"] | Float[Array, "*some_keys"]) -> PerRow:
-        return jnp.sum(shares * chosen, axis=-1)
-
-    squares = jnp.where(seen, jnp.sum(weights**2, axis=-1), 1.0)
-    everything = jnp.ones_like(total) if normalised else total * jnp.exp(top)
-    return {
-        "attention_entropy": jnp.where(seen, jnp.log(total) - mass(below), 0.0),
-        "effective_keys": jnp.where(seen, total**2 / squares, 0.0),
-        "largest_score": top,
-        "padding_mass": mass(~words[..., None, :]),
-        "first_mass": mass(first[..., None, :]),
-        "own_mass": mass(own),
-        "mean_distance": mass(jnp.abs(places[:, None] - keys).astype(shares.dtype)),
-        "attention_total": jnp.where(seen, everything, 0.0),
-    }
 
 
 def layer_statistics(
@@ -103,7 +54,8 @@ def layer_statistics(
             f"attention_layers: got {queries} queries for {keys} keys, allowed: as many, or `asked`"
             ", which says which queries count"
         )
-    places = jnp.asarray(evenly(queries, rows))
+    positions = jnp.arange(keys)
+    places = jnp.asarray(chosen_rows(queries, rows))
     there = jnp.ones((examples, keys), bool)
     mask, words = (there if one is None else one for one in (layer.mask, layer.words))
     asked = words if layer.asked is None else layer.asked
@@ -113,9 +65,10 @@ def layer_statistics(
         theirs, mask, words, asked = example
         visible = jnp.broadcast_to(mask, (len(places), keys))
         if layer.causal:
-            visible = visible & (jnp.arange(keys) <= places[:, None])
+            visible = visible & (positions <= places[:, None])
         scores = layer.kernel.scores(queries, theirs, layer.scale)
-        found = row_statistics(scores, visible, words, places, layer.kernel.normalised)
+        normalised = layer.kernel.normalised
+        found = row_statistics(scores, visible, words, places, positions, jnp, normalised)
         counted = asked[places] & jnp.any(visible, axis=-1)
         largest = jnp.max(jnp.where(counted, found["largest_score"], -jnp.inf), axis=-1)
         sums = {name: jnp.sum(counted * one, axis=-1) for name, one in found.items()}
@@ -144,13 +97,6 @@ def layer_statistics(
     if not layer.placed:
         means |= {name: jnp.full_like(means[name], jnp.nan) for name in RELATIVE}
     return means | {"largest_score": jnp.where(count > 0, largest, jnp.nan)}
-
-
-def evenly(available: int, wanted: int) -> Int[np.ndarray, " chosen"]:
-    """At most `wanted` of some numbers from 0, evenly spaced, the first and the last among them."""
-    if available <= wanted:
-        return np.arange(available)
-    return np.linspace(0, available - 1, wanted).round().astype(int)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,7 +147,7 @@ class AttentionStatistics(AbstractModelProbe):
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch = moment.split(self.split)
-        chosen = batch.examples(jnp.asarray(evenly(batch.size, self.examples)))
+        chosen = batch.examples(jnp.asarray(chosen_rows(batch.size, self.examples)))
         layers = moment.model.attention_layers(chosen)
         counts = sorted({layer.queries.shape[1] for layer in layers})
         if len(counts) > 1:

@@ -189,6 +189,27 @@ def plan_table(plans: Sequence[Plan]) -> Table:
     return table
 
 
+def watched_table(record: Record) -> Table:
+    """The layers of a run that was trained elsewhere: means over heads at its first and last
+    measured step.
+    """
+    shown = {"entropy": "attention_entropy", "effective keys": "effective_keys"}
+    shown |= {"largest score": "largest_score", "first word": "first_mass"}
+    run = record.arms["run"].trajectory.isel(seed=0)
+    ends = [int(run["step"][0]), int(run["step"][-1])]
+    columns = [Column(name, justify="right") for name in shown]
+    title = f"{record.title}: steps {ends[0]} -> {ends[1]}"
+    table = _table(Column("layer", overflow="fold"), *columns, title=title)
+    for layer in run["layer"].values:
+        row = []
+        for name in shown.values():
+            values = run[name].sel(layer=layer, step=ends)
+            means = (values.max("head") if name == "largest_score" else values.mean("head")).values
+            row.append(Words(" -> ".join(number(float(one)) for one in dict.fromkeys(means))))
+        table.add_row(Words(str(layer)), *row)
+    return table
+
+
 def _memory(size: float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:

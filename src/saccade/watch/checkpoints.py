@@ -1,0 +1,236 @@
+"""Checkpoints of a run on disk (or, by name, on the hub), measured one after another.
+
+Only safetensors are read: no pickle, and no code of the checkpoint's own.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from saccade.core.errors import FileError, described
+from saccade.core.record import Record
+from saccade.core.schedule import AtSteps
+from saccade.data.formats import decoded_text
+from saccade.watch.callback import logged_losses
+from saccade.watch.watcher import Watch
+
+MASKED_SHARE = 0.15
+"""Share of the words that a masked language model has to predict."""
+Say = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """Weights at a step."""
+
+    step: int
+    path: str
+    """A folder, or a name on the hub."""
+    revision: str | None = None
+
+    @property
+    def title(self) -> str:
+        return self.path if self.revision is None else f"{self.path}, revision {self.revision}"
+
+    def load(self) -> nn.Module:
+        """The model, of the class that its config names."""
+        config = self.read(transformers.AutoConfig)
+        names = getattr(config, "architectures", None) or []
+        kind = next(
+            (getattr(transformers, one) for one in names if hasattr(transformers, one)), None
+        )
+        if kind is None:
+            known = f"{', '.join(names) or 'none'}"
+            raise FileError(
+                f"{self.title}: its config names the class {known}, which transformers "
+                "does not have; a checkpoint's own code is never run"
+            )
+        return self.read(kind, use_safetensors=True)
+
+    def read(self, kind: Any, **options: Any) -> Any:
+        """A part of the checkpoint, by a class of transformers."""
+        local = self.revision is None
+        where: dict[str, Any] = {"local_files_only": True} if local else {"revision": self.revision}
+        try:
+            with _quietly():
+                return kind.from_pretrained(self.path, trust_remote_code=False, **where, **options)
+        except Exception as error:
+            # transformers raises errors of many kinds for files that are missing or broken
+            raise FileError(f"{self.title}: cannot be read: {described(error)}") from error
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the warnings and bars of transformers, which say nothing about the record."""
+    loggers = [logging.getLogger(name) for name in ("transformers", "huggingface_hub")]
+    levels = [logger.level for logger in loggers]
+    bars = transformers.utils.logging.is_progress_bar_enabled()
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        if bars:
+            transformers.utils.logging.enable_progress_bar()
+
+
+def in_folder(folder: Path, say: Say) -> tuple[list[Checkpoint], dict[int, float]]:
+    """The checkpoints of a run, ascending, and its training losses by step. What is wrong with
+    their numbers or contents is said by name.
+    """
+    if not folder.is_dir():
+        raise FileError(f"cannot read {folder}: no such folder")
+    found = {path: re.fullmatch(r"checkpoint-(\d+)", path.name) for path in folder.iterdir()}
+    numbered = sorted((int(match[1]), path) for path, match in found.items() if match)
+    if not numbered and (folder / "config.json").exists():
+        numbered = [(0, folder)]
+    if not numbered:
+        raise FileError(f"{folder}: no folders checkpoint-*, and no config.json")
+    checkpoints: list[Checkpoint] = []
+    losses: dict[int, float] = {}
+    contents: dict[str, Path] = {}
+    for number, path in numbered:
+        digest = _content(path)
+        if digest in contents:
+            say(f"{path}: has the weights of {contents[digest].name}; it is left out")
+            continue
+        contents[digest] = path
+        step, logged = _state(path)
+        losses |= logged
+        if step is not None and step != number:
+            say(f"{path}: its trainer_state.json says step {step}, which is taken")
+        checkpoints.append(Checkpoint(number if step is None else step, str(path)))
+    steps = [one.step for one in checkpoints]
+    twice = [one for one in checkpoints if steps.count(one.step) > 1]
+    if twice:
+        names = ", ".join(Path(one.path).name for one in twice)
+        raise FileError(f"{folder}: {names} are of one step with different weights")
+    return sorted(checkpoints, key=lambda one: one.step), losses
+
+
+def _content(path: Path) -> str:
+    """Hash of the weights of a checkpoint."""
+    files = sorted(path.glob("*.safetensors"))
+    if not files:
+        others = sorted(one.name for one in (*path.glob("*.bin"), *path.glob("*.pt")))
+        has = f"only {', '.join(others)}, which is never read: " if others else ""
+        raise FileError(f"{path}: {has}no *.safetensors; save with save_pretrained(...)")
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as stream:
+            while block := stream.read(2**20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def _state(path: Path) -> tuple[int | None, dict[int, float]]:
+    """Step and losses that the Trainer wrote beside the weights."""
+    file = path / "trainer_state.json"
+    if not file.exists():
+        return None, {}
+    try:
+        state = json.loads(file.read_text(encoding="utf-8"))
+        return int(state["global_step"]), logged_losses(state.get("log_history", []))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{file}: not a state of the Trainer ({described(error)})") from error
+
+
+def batch_of(
+    model: nn.Module, tokeniser: Any, text: Path, sequences: int, tokens: int
+) -> dict[str, Tensor]:
+    """Evenly spaced sequences of a text file, as the model's arguments."""
+    lines = [line for line in decoded_text(str(text)).splitlines() if line.strip()]
+    if not lines:
+        raise FileError(f"{text}: has no text")
+    if tokeniser.pad_token is None:
+        tokeniser.pad_token = tokeniser.eos_token or tokeniser.unk_token
+    with _quietly():
+        ids = tokeniser("\n".join(lines), return_tensors="pt", verbose=False)["input_ids"][0]
+    known = getattr(model.config, "vocab_size", None)
+    if len(ids) < 2 or (known is not None and int(ids.max()) >= known):
+        ends = f"{len(ids)} tokens" if len(ids) < 2 else f"the token {int(ids.max())}"
+        raise FileError(
+            f"{text}: the checkpoint's tokeniser gives {ends}, allowed: at least 2 tokens, below "
+            f"{known}; is the tokeniser of the model beside its weights?"
+        )
+    longest = getattr(model.config, "max_position_embeddings", None) or tokens
+    tokens = min(tokens, longest)
+    count = min(sequences, max(1, len(ids) // tokens))
+    starts = torch.linspace(0, max(0, len(ids) - tokens), count).long()
+    chosen = torch.stack([ids[start : start + tokens] for start in starts])
+    return _arguments(model, tokeniser, chosen)
+
+
+def _arguments(model: nn.Module, tokeniser: Any, ids: Tensor) -> dict[str, Tensor]:
+    name = type(model).__name__
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if name.endswith(("ForCausalLM", "LMHeadModel")):
+        return batch | {"labels": ids}
+    if name.endswith("ForMaskedLM") and tokeniser.mask_token_id is not None:
+        random = torch.rand(ids.shape, generator=torch.Generator().manual_seed(0))
+        masked = random < MASKED_SHARE
+        words = torch.where(masked, tokeniser.mask_token_id, ids)
+        return batch | {"input_ids": words, "labels": torch.where(masked, ids, -100)}
+    if getattr(model.config, "is_encoder_decoder", False):
+        return batch | {"labels": ids, "decoder_input_ids": ids}
+    return batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Measuring:
+    """How checkpoints are measured."""
+
+    text: Path
+    sequences: int
+    tokens: int
+    rows: int
+    ablations: bool
+    device: str
+
+    def record(
+        self,
+        checkpoints: Sequence[Checkpoint],
+        losses: Mapping[int, float],
+        output: Path,
+        say: Say,
+    ) -> Record:
+        """Measure each on the same batch, into one record."""
+        first = checkpoints[0]
+        source = first.path if first.revision else Path(first.path).resolve().parent.name
+        tokeniser = first.read(transformers.AutoTokenizer)
+        model = first.load().to(self.device)
+        batch = batch_of(model, tokeniser, self.text, self.sequences, self.tokens)
+        run = Watch(
+            model,
+            batch,
+            AtSteps(tuple(one.step for one in checkpoints)),
+            first=first.step,
+            name=f"Checkpoints of {source}",
+            output=output,
+            rows=self.rows,
+            ablations=self.ablations,
+        )
+        say(f"step {first.step}: {first.title}")
+        for checkpoint in checkpoints[1:]:
+            try:
+                model.load_state_dict(checkpoint.load().state_dict())
+            except RuntimeError as error:
+                why = "its weights do not fit the first checkpoint's model"
+                raise FileError(f"{checkpoint.title}: {why} ({described(error)})") from error
+            run.at(checkpoint.step)
+            say(f"step {checkpoint.step}: {checkpoint.title}")
+        run.add_losses(losses)
+        return run.record
