@@ -43,6 +43,7 @@ bench: $(VENV)/.extras  ## the engine against the plain PyTorch loop, as ratios
 	$(BIN)/python benchmarks/encoder.py
 	$(BIN)/python benchmarks/fused_attention.py
 	$(BIN)/python benchmarks/recording_and_memory.py
+	$(BIN)/python benchmarks/watching.py
 
 ledger: $(VENV)/.installed  ## docs/ledger.md from the committed records
 	$(BIN)/saccade ledger results -o docs/ledger.md
