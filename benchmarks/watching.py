@@ -10,6 +10,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import transformers
@@ -34,9 +35,10 @@ def main() -> None:
 def compare(tokens: int, batch: int) -> None:
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    sizes = {"n_embd": 384, "n_layer": 6, "n_head": 6, "n_positions": tokens}
+    sizes: Any = {"n_embd": 384, "n_layer": 6, "n_head": 6, "n_positions": tokens}
     config = transformers.GPT2Config(vocab_size=WORDS, bos_token_id=0, eos_token_id=0, **sizes)
-    model = transformers.GPT2LMHeadModel(config).to(device)
+    model: Any = transformers.GPT2LMHeadModel(config)
+    model.to(device)
     optimiser = torch.optim.AdamW(model.parameters(), 1e-4)
 
     def drawn() -> dict[str, Tensor]:

@@ -27,6 +27,7 @@ commands:
   ledger      the table of verdicts, from records alone
   compact     a smaller copy of a record, with the same verdicts
   measure     checkpoints of a model that was trained elsewhere, as a record
+  diagnose    faults of runs by name, with what to try
   data        corpora by name: list, fetch, check
 
 A study is given by its name, or as the path of a .py file.

@@ -14,6 +14,7 @@ from typing import Any
 from saccade.core.claim import PremiseNotMetError
 from saccade.core.config import describe
 from saccade.core.errors import ConfigError, FileError, SaccadeError, described, located
+from saccade.core.figure import Figure
 from saccade.core.interfaces import AbstractCorpus
 from saccade.core.lab import Lab
 from saccade.core.progress import Progress
@@ -24,6 +25,7 @@ from saccade.core.workers import asked_to_stop, report, run_in_processes, sensib
 from saccade.data import store
 from saccade.options import (
     CompactOptions,
+    DiagnoseOptions,
     LedgerOptions,
     ListOptions,
     ReportOptions,
@@ -33,7 +35,7 @@ from saccade.options import (
 from saccade.registry import find_study, known_study, study_names
 from saccade.report import terminal
 from saccade.report.formatting import counted
-from saccade.report.judged import AnyStudy, Entry, StoredStudy, changed, judged_claims
+from saccade.report.judged import Entry, StoredStudy, changed, judged_claims
 from saccade.report.ledger import ledger_markdown, ledger_rows
 
 Show = Callable[[Progress], None]
@@ -83,7 +85,7 @@ def run_command(options: RunOptions, study: Study[Any], config: Any) -> int:
         return _dry_run(options, study, config)
     with terminal.ProgressDisplay() as display:
         record, folder = _trained(options, study, config, display)
-        _save_figures(study, record, folder / "figures")
+        _save_figures(study.drawn(record), folder / "figures")
     if options.json:
         about = {"study": study.name, "preset": options.preset, "record": str(folder / "record.nc")}
         print(json.dumps(about | {"claims": list(record.verdicts.values())}, indent=2))
@@ -168,11 +170,11 @@ def _trained(
     return record, folder
 
 
-def _save_figures(study: AnyStudy, record: Record, folder: Path) -> int:
-    """Write the figures of a record as PNG and PDF; gives their number."""
+def _save_figures(figures: Sequence[Figure], folder: Path) -> int:
+    """Write figures as PNG and PDF; gives their number."""
     from saccade.report.drawing import save_figure  # matplotlib takes half a second
 
-    return sum(bool(save_figure(figure, folder)) for figure in study.drawn(record))
+    return sum(bool(save_figure(figure, folder)) for figure in figures)
 
 
 def reproduce_command(options: ReproduceOptions, _: list[str]) -> int:
@@ -244,7 +246,8 @@ def _run_quick_here(reference: str, files: Sequence[Path], quick: RunOptions) ->
 def report_command(options: ReportOptions, paths: list[str]) -> int:
     files = _files(paths)
     entries = _opened(files, options.study)
-    from saccade.report.page import write_page  # after the records, whose mistakes are quick then
+    # After the records, whose mistakes are quick then.
+    from saccade.report.page import drawn_figures, write_page
 
     write_page(entries, options.output)
     print(f"the page: {options.output} ({counted(len(entries), 'record')})")
@@ -253,7 +256,7 @@ def report_command(options: ReportOptions, paths: list[str]) -> int:
         if len(set(places)) < len(places):  # records of one study and preset
             places = [folder / f"{at + 1}-{place.name}" for at, place in enumerate(places)]
         each = zip(entries, places, strict=True)
-        drawn = sum(_save_figures(study, record, place) for (study, record), place in each)
+        drawn = sum(_save_figures(drawn_figures(entry)[0], place) for entry, place in each)
         print(f"{counted(drawn, 'figure')} as PNG and PDF: {folder}")
     return int(len(entries) < len(files))
 
@@ -299,6 +302,25 @@ def _keep_as_known(entries: Sequence[Entry], file: Path) -> int:
         f"{file}: {counted(len(others), 'changed verdict')}" + "".join(f"\n{one}" for one in others)
     )
     return 0
+
+
+def diagnose_command(options: DiagnoseOptions, paths: list[str]) -> int:
+    from saccade.diagnosis.catalogue import diagnose
+
+    files = _files(paths)
+    records = [record for _, record in _opened(files, options.study, mention=False)]
+    found = [diagnose(record, options.step) for record in records]
+    if options.json:
+        plain = [
+            {"study": record.study, "preset": record.preset, "title": record.title} | one.plain()
+            for record, some in zip(records, found, strict=True)
+            for one in some
+        ]
+        print(json.dumps(plain, indent=2))
+    else:
+        terminal.print_to_terminal(*map(terminal.diagnosis_text, records, found))
+    faulty = any(one.found for some in found for one in some)
+    return int(faulty or len(records) < len(files))
 
 
 def compact_command(options: CompactOptions, paths: list[str]) -> int:

@@ -150,6 +150,18 @@ class MeasureOptions:
     """Device of PyTorch: cpu, cuda, cuda:1, mps."""
 
 
+@dataclasses.dataclass(frozen=True)
+class DiagnoseOptions(_RecordOptions):
+    """Why attention does not learn: look for known faults in records of runs, and say what to try.
+    Exit code 1 if there is a fault.
+    """
+
+    step: int | None = None
+    """Judge at this step, or the last measured one before; by default at the last."""
+    json: bool = False
+    """Print JSON."""
+
+
 COMMANDS = {
     "list": (ListOptions(), "[STUDY...]"),
     "data": (DataOptions(), "list | fetch NAME... | check [NAME...]"),
@@ -158,6 +170,7 @@ COMMANDS = {
     "ledger": (LedgerOptions(), "RECORD_OR_FOLDER..."),
     "compact": (CompactOptions(), "RECORD"),
     "measure": (MeasureOptions(), "[FOLDER]"),
+    "diagnose": (DiagnoseOptions(), "RECORD_OR_FOLDER..."),
 }
 """All but `run`: default options, and the name of the positional arguments."""
 

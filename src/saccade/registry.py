@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 GROUP = "saccade.studies"
 """The package of the built-in studies, and the entry-point group of all others."""
-_RECORDED = {"watched": "saccade.watch.quantities"}
+_RECORDED = {"watched": "saccade.diagnosis.watched"}
 """Studies that have records and are not run: name -> module."""
 _FOLDER = Path(__file__).parent / "studies"
 _executed_files: set[Path] = set()

@@ -45,7 +45,10 @@ def write_page(entries: Sequence[Entry], path: Path) -> None:
 def render_page(entries: Sequence[Entry]) -> str:
     """The page as text."""
     rows = judged_claims(entries)
-    figures, problems = zip(*map(_drawn, entries), strict=True) if entries else ((), ())
+    figures, problems = zip(*map(drawn_figures, entries), strict=True) if entries else ((), ())
+    for (study, record), why in zip(entries, problems, strict=True):
+        if why:
+            print(f"saccade: {study.name}, {record.preset}: figures {why}", file=sys.stderr)
     points = _points(figure for some in figures for figure in some)
     anchors = _anchors(entries)
     ledger = [_ledger_row(row, anchors[row.entry]) for row in rows]
@@ -60,15 +63,13 @@ def render_page(entries: Sequence[Entry]) -> str:
     return _template().render(parts, kinds=counts(rows), changed=changed(rows))
 
 
-def _drawn(entry: Entry) -> tuple[list[Figure], str]:
+def drawn_figures(entry: Entry) -> tuple[list[Figure], str]:
     """The figures of a record; if its study cannot draw them, none and the reason."""
     study, record = entry
     try:
         return study.drawn(record), ""
     except Exception as error:
-        why = f"left out: {described(error)}{located(error)}"
-        print(f"saccade: {study.name}, {record.preset}: figures {why}", file=sys.stderr)
-        return [], why
+        return [], f"left out: {described(error)}{located(error)}"
 
 
 def _points(figures: Iterable[Figure]) -> int:

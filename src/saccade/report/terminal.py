@@ -26,6 +26,7 @@ from saccade.core.lab import Plan
 from saccade.core.progress import Progress, duration
 from saccade.core.record import Record
 from saccade.core.study import Study
+from saccade.diagnosis.catalogue import Diagnosis, Sighting
 from saccade.report.formatting import SYMBOLS, counted, measured, measured_anywhere, number
 from saccade.report.judged import VerdictMap, verdict_maps
 
@@ -208,6 +209,52 @@ def watched_table(record: Record) -> Table:
             row.append(Words(" -> ".join(number(float(one)) for one in dict.fromkeys(means))))
         table.add_row(Words(str(layer)), *row)
     return table
+
+
+def diagnosis_text(record: Record, found: Sequence[Diagnosis]) -> RenderableType:
+    """Arms with a fault, the cause first and then its consequences; arms without one; and what was
+    not looked for.
+    """
+    title = Words(f"{record.title or record.study}, preset {record.preset}", "bold")
+    lines: list[Words] = [title]
+    several = len(record.arms) > 1
+    for one in found:
+        named = f"{one.arm}, step {one.step}" if several else f"step {one.step}"
+        shown = (*one.found, *one.information)
+        lines += [Words(f"{named}:")] if shown else []
+        for place, sighting in enumerate(shown):
+            lines += _sighting(sighting, "cause" if not place else "consequence, or besides")
+    sound = [one for one in found if not one.found]
+    if sound:
+        counts = sorted({one.checked for one in sound})
+        count = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+        text = f"none of the {count} faults that were looked for"
+        names = ", ".join(one.arm for one in sound)
+        lines.append(Words(f"{text}: {names}" if several else text, "green"))
+    reasons = {(fault.title, why) for one in found for fault, why in one.unchecked}
+    everywhere = [one for one in reasons if all(_lacks(some, one) for some in found)]
+    if everywhere:
+        texts = "; ".join(f"{fault} ({why})" for fault, why in sorted(everywhere))
+        lines.append(Words(f"not looked for: {texts}", "dim"))
+    return Group(*lines)
+
+
+def _lacks(found: Diagnosis, reason: tuple[str, str]) -> bool:
+    return any((fault.title, why) == reason for fault, why in found.unchecked)
+
+
+def _sighting(one: Sighting, kind: str) -> list[Words]:
+    """A fault with its number, its bound and what to try."""
+    fault = one.fault
+    kind = "information" if fault.is_information else kind
+    many = f", {one.places} places" if one.places else ""
+    many += f", {one.seeds}" if one.seeds else ""
+    where = f" ({one.where})" if one.where else ""
+    texts = [f"{fault.quantity}: {number(one.value)}{where}{many}"]
+    texts += [f"a sign if {fault.bound}; {fault.why}"]
+    texts += [f"probable cause: {fault.cause}", f"to try: {fault.remedy}"]
+    head = Words(f"  {kind}: {fault.title}", "" if fault.is_information else "red")
+    return [head, *(Words(f"    {text}") for text in texts)]
 
 
 def _memory(size: float) -> str:

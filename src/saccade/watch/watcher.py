@@ -28,9 +28,10 @@ from saccade.watch.quantities import (
     ARM,
     ERROR,
     NAME,
+    PAPER,
     PER_HEAD,
     PER_PART,
-    STUDY,
+    TITLE,
     VARIABLES,
     WatchedRun,
 )
@@ -288,8 +289,8 @@ class Watch:
             _device_name(weights),
             str(weights.dtype).removeprefix("torch."),
             self.seconds,
-            title=self._name or f"{STUDY.title}: {config.model}",
-            paper=STUDY.paper,
+            title=self._name or f"{TITLE}: {config.model}",
+            paper=PAPER,
         )
 
     def _is_causal(self) -> bool:

@@ -1,0 +1,25 @@
+"""Queries attend to padding: what they get depends on how long other texts of the batch are."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import xarray as xr
+
+from saccade.diagnosis.fault import AbstractFault, Signs
+
+LEAST = 1e-6
+"""A masked key has weight 0; this is ten times the rounding of a sum in single precision."""
+
+
+class PaddingAttended(AbstractFault):
+    title: ClassVar = "padding is attended to"
+    quantity: ClassVar = "attention to padding"
+    bound: ClassVar = f"above {LEAST:g}"
+    why: ClassVar = "derived: a masked key has weight 0, up to rounding"
+    cause: ClassVar = "the attention mask is missing, or does not reach this layer"
+    remedy: ClassVar = "pass the mask of the padding to the model; score padding minus infinity"
+    needs: ClassVar = ("padding_mass",)
+
+    def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
+        mass = run["padding_mass"]
+        return Signs(mass, mass > LEAST)
