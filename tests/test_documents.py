@@ -141,7 +141,17 @@ def test_links_lead_somewhere(name):
 
 
 def test_commands_in_the_text_are_real(workplace):
-    known = {"list", "run", "reproduce", "report", "ledger", "compact", "data", "measure"}
+    known = {
+        "list",
+        "run",
+        "reproduce",
+        "report",
+        "ledger",
+        "compact",
+        "data",
+        "measure",
+        "diagnose",
+    }
     for name in GUIDE:
         for code in inline(name):
             program, *arguments = code.split() or [""]
@@ -160,7 +170,10 @@ def test_options_exist(capsys):
         for code in [*inline(name), *(body for _, body in blocks(name, "bash"))]
         for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", code)
     }
-    pages = [[verb] for verb in ("list", "reproduce", "report", "ledger", "compact", "measure")]
+    pages = [
+        [verb]
+        for verb in ("list", "reproduce", "report", "ledger", "compact", "measure", "diagnose")
+    ]
     for arguments in [*pages, *(["run", study] for study in study_names())]:
         with pytest.raises(SystemExit):
             main([*arguments, "--help"])

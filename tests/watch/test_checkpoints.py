@@ -58,8 +58,8 @@ def measured(folder: Path, saved: Path, *more: str) -> tuple[int, Path]:
     return main(["measure", str(folder), "--text", text, "-o", str(output), *sizes, *more]), output
 
 
-def test_a_folder_of_checkpoints_becomes_a_record(saved, tmp_path, capsys):
-    code, output = measured(Path(shutil.copytree(saved, tmp_path / "run")), saved)
+def test_a_folder_of_checkpoints_becomes_a_record(run, saved, tmp_path, capsys):
+    code, output = measured(run, saved)
     assert code == 0
     shown = capsys.readouterr()
     assert "steps 5 -> 100" in shown.out
@@ -156,6 +156,39 @@ def test_broken_and_missing_files_are_named(run, saved, capsys, file, content, e
     assert expected in wrong(run, saved, capsys)
 
 
+def test_missing_weights_are_not_drawn_at_random(run, saved, capsys):
+    from safetensors.torch import load_file, save_file
+
+    file = run / "checkpoint-10" / "model.safetensors"
+    weights = load_file(file)
+    del weights["transformer.h.0.attn.c_attn.weight"]
+    save_file(weights, file, {"format": "pt"})
+    code, _ = measured(run, saved)
+    assert code == 1
+    said = capsys.readouterr().err
+    assert "checkpoint-10: has no weights for transformer.h.0.attn.c_attn.weight" in said
+
+
+def test_a_device_that_is_not_here_is_named(saved, tmp_path, capsys):
+    for device in ("cuda:7", "nonsense"):
+        said = wrong(
+            Path(shutil.copytree(saved, tmp_path / device)), saved, capsys, "--device", device
+        )
+        assert f"--device: got '{device}', which is not here (" in said
+
+
+def test_models_of_pictures_are_refused(tmp_path, capsys):
+    sizes: Any = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 16, "image_size": 8, "patch_size": 4}
+    model = transformers.ViTForImageClassification(transformers.ViTConfig(**sizes))
+    model.save_pretrained(tmp_path / "model")
+    tokeniser().save_pretrained(tmp_path / "model")
+    (tmp_path / "text.txt").write_text(TEXT)
+    arguments = [str(tmp_path / "model"), "--text", str(tmp_path / "text.txt")]
+    assert main(["measure", *arguments, "-o", str(tmp_path / "record.nc")]) == 1
+    assert "model: the model takes pixel_values, allowed: models of text" in capsys.readouterr().err
+
+
 def test_weights_of_another_size_are_named(run, saved, capsys):
     config = transformers.GPT2Config(**FAMILIES["gpt2"].settings | {"n_embd": 16}, vocab_size=97)
     transformers.GPT2LMHeadModel(config).save_pretrained(run / "checkpoint-10")
@@ -217,3 +250,12 @@ def test_other_kinds_of_models_get_their_own_labels(name, tmp_path):
     found = Record.open(tmp_path / "record.nc").arms["run"].trajectory
     assert np.isfinite(found["loss"]).all()
     assert found.sizes["layer"] == family.layers
+
+
+def test_decoders_do_not_see_the_word_that_they_predict():
+    from saccade.watch.checkpoints import _arguments
+
+    ids = torch.arange(3, 9)[None]
+    batch = _arguments(FAMILIES["t5"].build(), tokeniser(), ids)
+    assert batch["decoder_input_ids"].tolist() == [[0, 3, 4, 5, 6, 7]]
+    assert batch["labels"].tolist() == ids.tolist()

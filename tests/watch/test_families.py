@@ -86,7 +86,8 @@ def test_statistics_are_those_of_the_models_own_weights(name, rung):
         for key, value in expected.items():
             np.testing.assert_allclose(one.values[key], value, rtol=2e-5, atol=5e-6, err_msg=key)
         assert one.reconstruction < 1e-5
-        assert set(weights_of(model, path, one.heads)) == set(PARTS)
+        sample = found.samples.get(path)
+        assert set(weights_of(model, path, one.heads, sample)) == set(PARTS)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2", "t5", "bart"])
@@ -104,8 +105,8 @@ def test_the_gradient_of_queries_is_that_of_autograd(name):
     both = [one.went_on for one in calls] + [one.queries for one in calls]
     gradients = torch.autograd.grad(loss, both)
     for call, pull, direct in zip(calls, gradients, gradients[len(calls) :], strict=False):
-        words = probe.words_of(call)
-        found = call_statistics(call, words, call.arranged(pull), 128, torch.float64)
+        words = probe.words_of(call, family.kind == "pairs")
+        found = call_statistics(call, words, call.arranged(pull), 128)
         squares = direct.square().sum(-1)
         counted = torch.ones_like(squares, dtype=torch.bool)
         if words.query_words is not None:
@@ -171,7 +172,7 @@ def test_a_removed_head_is_one_whose_output_weights_are_zero(name, rung):
     model, probe = family.build(IMPLEMENTATION[rung]), Probe(family.probe())
     found = measure(model, probe, Settings(ablations=True))
     path = list(found.calls)[1]
-    weights = weights_of(model, path, 4)["output"]()
+    weights = weights_of(model, path, 4)["output"].parameter
     for head in range(4):
         part = slice(8 * head, 8 * head + 8)
         kept = weights.detach().clone()
@@ -189,7 +190,7 @@ def test_uniform_attention_is_what_queries_of_zero_give():
     found = measure(model, probe, Settings(ablations=True))
     path = next(iter(found.calls))
     with torch.no_grad():
-        weights_of(model, path, 4)["query"]().zero_()
+        weights_of(model, path, 4)["query"].parameter.zero_()
     after = measure(model, probe)
     assert found.uniform_loss[path] == pytest.approx(after.loss, rel=1e-5)
     one = after.calls[path].values
@@ -198,13 +199,15 @@ def test_uniform_attention_is_what_queries_of_zero_give():
     assert np.all(one["query_gradient"] > 0)
 
 
-def test_pytorchs_encoder_is_seen_with_padding():
+@pytest.mark.parametrize("gradients", [False, True])
+def test_pytorchs_encoder_is_seen_with_padding(gradients):
     """Its fast path, which a mode turns off, would give other outputs at padding."""
     torch.manual_seed(0)
     model = stronger(Encoder(), 2.0)
     ids, mask = sentences()
     labels = next_word_loss(ids)
-    found = measure(model, Probe((ids, mask == 0), labels, ids, mask > 0))
+    settings = Settings(gradients=gradients)
+    found = measure(model, Probe((ids, mask == 0), labels, ids, mask > 0), settings)
     assert set(found.rungs.values()) == {"multi-head"}
     for one in found.calls.values():
         assert np.all(one.values["padding_mass"] == 0)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+import types
 from typing import Any
 
 import equinox as eqx
@@ -347,6 +348,42 @@ def test_adams_epsilon_is_compared_with_its_gradients():
         assert np.isfinite(query).all()
         ratios.append(float(found.isel(seed=0, layer=0)))
     assert ratios[0] > 100 > 1 > ratios[1]
+
+
+def test_a_run_that_goes_on_has_a_record_of_its_own(tmp_path):
+    """As the Trainer calls it: at step 4, from a checkpoint."""
+    callback = Callback(IDS, Every(2), output=tmp_path / "record.nc", causal=True)
+    arguments = types.SimpleNamespace(bf16=False, fp16=False, output_dir=str(tmp_path))
+    for first in (0, 4):
+        state = types.SimpleNamespace(global_step=first, max_steps=first + 4, log_history=[])
+        callback.on_train_begin(arguments, state, None, model=language_model())
+        for _ in range(4):
+            callback.on_step_end(arguments, state, None)
+        callback.on_train_end(arguments, state, None)
+    steps = {
+        name: Record.open(tmp_path / name).arms["run"].trajectory["step"].values.tolist()
+        for name in ("record.nc", "record-from-4.nc")
+    }
+    assert steps == {"record.nc": [0, 2, 4], "record-from-4.nc": [4, 6, 8]}
+
+
+def test_other_processes_of_a_distributed_run_measure_nothing(monkeypatch):
+    monkeypatch.setattr("saccade.watch.watcher._is_other_process", lambda: True)
+    run = Watch(language_model(), IDS, Every(1), output=None)
+    run.step()
+    assert run.finish() is None
+    with pytest.raises(ConfigError, match=r"^record: got a process that does not measure, allowed"):
+        _ = run.record
+
+
+def test_no_hook_of_a_parameter_runs():
+    model, seen = language_model(), []
+    for one in model.parameters():
+        one.register_hook(seen.append)
+        one.register_post_accumulate_grad_hook(seen.append)
+    Watch(model, IDS, loss=next_word_loss(IDS), output=None)
+    assert not seen
+    assert all(one.grad is None for one in model.parameters())
 
 
 def test_the_trainer_trains_as_without_and_leaves_a_record(tmp_path):

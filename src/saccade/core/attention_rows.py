@@ -14,8 +14,9 @@ v_j what the query gets, L a loss, and g_j = <dL/do, v_j> what it would gain by 
     key spread       sd_p(k) = sqrt(E_p |k - E_p k|^2)
     value signal     sd_p(g)
     query gradient   |dL/dq| = scale |Cov_p(g, k)|  =  scale sd_p(g) sd_p(k) alignment
-    alignment        between 0 and 1; reported times sqrt(effective keys), which is about 1 if g
-                     knows nothing of the keys: without the factor it repeats the entropy
+    alignment        between 0 and 1; reported times sqrt(effective keys): without the factor it
+                     repeats the entropy. If g knows nothing of the keys, it is about 1 where
+                     attention is uniform, and somewhat less where it is peaked
 
 Functions get the module of the arrays, `jax.numpy` or `torch`, as `xp`. Rows are the last axis but
 one, keys the last.
@@ -32,7 +33,9 @@ Table = Float[Any, "*some row key"]
 
 
 def chosen_rows(available: int, wanted: int) -> Int[np.ndarray, " chosen"]:
-    """At most `wanted` of some rows, evenly spaced, the first and the last among them."""
+    """At most `wanted` of some rows, evenly spaced, the first and (of several) the last among
+    them.
+    """
     if available <= wanted:
         return np.arange(available)
     return np.linspace(0, available - 1, wanted).round().astype(int)
@@ -48,8 +51,8 @@ def row_statistics(
     normalised: bool = True,
 ) -> dict[str, PerRow]:
     """Statistics of some rows of scores. `visible`: keys that a row may attend to; `words`: keys
-    that are no padding; `places` and `keys`: the positions of both. Without a visible key, all are
-    0.
+    that are no padding; `places` and `keys`: the positions of both (of a key without one, -1).
+    Without a visible key, all are 0.
     """
     seen, top, below, weights = relative_weights(scores, visible, xp)
     total = xp.where(seen, xp.sum(weights, axis=-1), 1.0)
@@ -69,7 +72,7 @@ def row_statistics(
         "padding_mass": mass(~words[..., None, :]),
         "first_mass": mass(first[..., None, :]),
         "own_mass": mass(own),
-        "mean_distance": mass(xp.abs(places[:, None] - keys)),
+        "mean_distance": mass(xp.abs(places[:, None] - keys) * (keys >= 0)),
         "attention_total": xp.where(seen, everything, 0.0),
     }
 

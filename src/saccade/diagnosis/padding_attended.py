@@ -19,6 +19,7 @@ class PaddingAttended(AbstractFault):
     cause: ClassVar = "the attention mask is missing, or does not reach this layer"
     remedy: ClassVar = "pass the mask of the padding to the model; score padding minus infinity"
     needs: ClassVar = ("padding_mass",)
+    how_to_get: ClassVar = "give Watch `words`, or an attention_mask in the probe"
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         mass = run["padding_mass"]

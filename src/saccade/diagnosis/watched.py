@@ -33,7 +33,7 @@ def _figures(arms: Mapping[str, Arm], config: WatchedRun) -> Sequence[Figure]:
     if losses:
         curves.append(Panel("Loss", _STEP, "loss", tuple(losses), "log"))
     if "displacement" in run:
-        moved = (run["displacement"] / run["part_norm"].isel(step=0)).mean("layer")
+        moved = (run["displacement"] / run["part_norm"].isel(step=-1)).mean("layer")
         lines = tuple(
             Line(str(part), steps, moved.sel(part=part).values)
             for part in run["part"].values
@@ -41,7 +41,7 @@ def _figures(arms: Mapping[str, Arm], config: WatchedRun) -> Sequence[Figure]:
         )
         title = "Displacement of weights, mean over layers"
         if lines:
-            curves.append(Panel(title, _STEP, "relative to the norm at the start", lines, "log"))
+            curves.append(Panel(title, _STEP, "relative to the norm at the end", lines, "log"))
     factors = [name for name in ("value_signal", "key_spread", "query_alignment") if name in run]
     if factors:
         means = run[factors].mean(["layer", "head"])
@@ -64,6 +64,8 @@ def _figures(arms: Mapping[str, Arm], config: WatchedRun) -> Sequence[Figure]:
     )
     if maps:
         figures.append(Figure("watched_heads", "Heads along training", caption, tuple(maps)))
+    if "attention_entropy" not in run:  # no query counted
+        return figures
     panel = _map(run, "First fault of a head", strip(arms[ARM].trajectory, vars(config)))
     names = "; ".join(f"{number} {fault.title}" for number, fault in NUMBERED.items())
     caption = f"Rows are heads, as layer:head; columns are steps. 0 none found; {names}."
@@ -74,13 +76,12 @@ _STEP = "step (logarithmic)"
 
 
 def _maps(run: xr.Dataset) -> list[tuple[str, xr.DataArray]]:
-    found = [
-        ("Entropy, relative to uniform", run["attention_entropy"] / run["uniform_entropy"]),
-        ("Largest score", run["largest_score"]),
-        ("Attention to the first word", run["first_mass"]),
-    ]
-    if "key_spread" in run:
-        found.append(("Spread of keys under attention", run["key_spread"]))
+    names = {"largest_score": "Largest score", "first_mass": "Attention to the first word"}
+    names |= {"key_spread": "Spread of keys under attention"}
+    found = [(title, run[name]) for name, title in names.items() if name in run]
+    if "attention_entropy" in run:
+        share = run["attention_entropy"] / run["uniform_entropy"]
+        found = [("Entropy, relative to uniform", share), *found]
     return found
 
 

@@ -16,7 +16,8 @@ class Callback(TrainerCallback):
 
     `probe` is a dict of the model's arguments, as a collator makes it; further options are those of
     `Watch`. Precision and the number of steps are the Trainer's. The record is written to
-    `saccade/record.nc` in the Trainer's output folder, or to `output`.
+    `saccade/record.nc` in the Trainer's output folder, or to `output`; that of a run that goes on
+    from a checkpoint to a file of its own, `record-from-STEP.nc`.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class Callback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         lower = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None
-        output = self._output or Path(args.output_dir) / "saccade" / "record.nc"
+        output = Path(self._output or Path(args.output_dir) / "saccade" / "record.nc")
+        if state.global_step and output.exists():  # of the run that is gone on with
+            output = output.with_name(f"{output.stem}-from-{state.global_step}{output.suffix}")
         given: dict[str, Any] = {
             "steps": state.max_steps if state.max_steps > 0 else None,
             "first": state.global_step,

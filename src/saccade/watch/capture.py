@@ -15,9 +15,11 @@ for the pass alone.
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import re
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -44,6 +46,7 @@ _WRAPPERS = re.compile(r"\.?(_orig_mod|_checkpoint_wrapped_module)\b")
 """Parts of module paths that wrappers add."""
 
 
+BY_HAND = "by hand"
 ROOT = "model"
 """The name of a call by no module within the model."""
 
@@ -76,7 +79,9 @@ class Call(ABC):
     rung: str
     """How it was seen."""
     tokens: Tensor | None = None
-    """What enters the module: [example, position, feature]."""
+    """What enters the module: [example, query, feature]."""
+    crossed: bool | None = None
+    """Whether keys are of another sequence than queries, where the call says so."""
     notes: list[str] = dataclasses.field(default_factory=list)
 
     @property
@@ -120,6 +125,10 @@ class ProductCall(Call):
     soft_cap: float | None = None
     heads_last: bool = False
     """Whether the model's tensor is [example, query, head, part]."""
+    output: Tensor | None = None
+    """What the heads gave, [example, head, query, part], if `went_on` is something else."""
+    projection: Tensor | None = None
+    """The matrix between the two, if there is one: `went_on` is [query, example, feature]."""
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -131,7 +140,15 @@ class ProductCall(Call):
         return self.queries.device
 
     def arranged(self, tensor: Tensor) -> Tensor:
-        return tensor.transpose(1, 2) if self.heads_last else _four(tensor)
+        if self.projection is not None:  # of a derivative: back through the projection
+            tensor = (tensor @ self.projection.detach()).unflatten(-1, (self.shape[1], -1))
+            return tensor.movedim(0, -2) if tensor.ndim == 4 else tensor.movedim(0, -2)[None]
+        return tensor.transpose(1, 2) if self.heads_last else tensor.reshape(*self.shape[:3], -1)
+
+    @property
+    def of_heads(self) -> Tensor:
+        """What the heads gave: [example, head, query, part]."""
+        return (self.arranged(self.went_on) if self.output is None else self.output).detach()
 
     def of_head(self, vectors: Tensor, dtype: torch.dtype) -> Tensor:
         """Keys or values for every head of the queries."""
@@ -163,7 +180,7 @@ class ProductCall(Call):
         return mask if mask.shape[-2] == 1 else mask[..., chosen, :]
 
     def error(self, chosen: Tensor, shares: Tensor) -> Tensor:
-        got = self.arranged(self.went_on.detach())[:, :, chosen].to(shares.dtype)
+        got = self.of_heads[:, :, chosen].to(shares.dtype)
         return (shares @ self.of_head(self.values, shares.dtype) - got).abs().amax(-1)
 
 
@@ -193,8 +210,18 @@ class ScoreCall(Call):
         return self.arrange(tensor)
 
     def rows(self, chosen: Tensor, dtype: torch.dtype) -> Rows:
-        scores = self.scores.detach()[:, :, chosen].to(dtype)
-        return Rows(scores, scores > HIDDEN)
+        scores = self.scores.detach()[:, :, chosen]
+        hidden = scores < torch.finfo(scores.dtype).min / 2
+        if self._is_masked_by_addition:
+            hidden = scores <= HIDDEN
+        return Rows(scores.to(dtype), ~hidden)
+
+    @functools.cached_property
+    def _is_masked_by_addition(self) -> bool:
+        """Whether scores far below 0 are those of a mask, as no others come near them."""
+        scores = self.scores.detach()
+        between = (scores > HIDDEN) & (scores < HIDDEN / 9)
+        return not bool(between.any())
 
     def error(self, chosen: Tensor, shares: Tensor) -> Tensor:
         got = self.weights.detach()[:, :, chosen].to(shares.dtype)
@@ -241,6 +268,9 @@ class Capture(TorchFunctionMode):
         ):
             stack.callback(hook.remove)
         stack.enter_context(_hugging_face(self._through_interface))
+        stack.enter_context(warnings.catch_warnings())
+        # Of hooks that a compiled part sees twice, which changes nothing here.
+        warnings.filterwarnings("ignore", "Using `torch.compile", UserWarning)
         _active.append(self)
         stack.callback(_active.remove, self)
         return super().__enter__()
@@ -253,11 +283,13 @@ class Capture(TorchFunctionMode):
     # -- which module is running -------------------------------------------------------------------
 
     def _begins(self, module: nn.Module, given: tuple[Any, ...]) -> None:
-        home = self._home()
-        for one in (home, module if module in self._attention else None):
-            # The tokens of a module come as its own argument, or as that of its first part.
-            vectors = given[0] if given and isinstance(given[0], Tensor) else None
+        vectors = given[0] if given and isinstance(given[0], Tensor) else None
+        self._tokens.pop(module, None)
+        # The tokens of a module come as its own argument, or as that of its first part.
+        for one in (self._home(), module if module in self._attention else None):
             if one is not None and vectors is not None and vectors.ndim == 3:
+                first = getattr(one, "batch_first", True)
+                vectors = vectors if first is not False else vectors.transpose(0, 1)
                 self._tokens.setdefault(one, vectors.detach())
         self._running.append(module)
         self.ran.add(module)
@@ -281,7 +313,7 @@ class Capture(TorchFunctionMode):
         before = sum(one.name.partition("#")[0] == path for one in self.calls)
         return path if not before else f"{path}#{before + 1}"
 
-    def unseen(self, model: nn.Module) -> dict[str, str]:
+    def unseen(self) -> dict[str, str]:
         """Modules that look like attention and within which nothing was seen, with the reason."""
         seen = {one.name.partition("#")[0] for one in self.calls}
         found = {}
@@ -336,16 +368,26 @@ class Capture(TorchFunctionMode):
         if torch.is_autocast_enabled(kind):  # the kernel gets rounded ones, below the mode
             low = torch.get_autocast_dtype(kind)
             queries, keys, values = (one.detach().to(low) for one in (query, key, value))
+        heads = self._heads_of(output.shape[0]) if output.ndim == 3 else None
+        examples = output.shape[:-3] if output.ndim > 3 else ()
+        parts = [
+            _four(one.expand(*examples, *one.shape[-3:]) if examples else one, heads)
+            for one in (queries, keys, values)
+        ]
         mask = attn_mask
-        if mask is not None and mask.ndim == 3 and query.ndim == 3:
-            mask = mask[:, None]
+        if mask is not None and mask.ndim > 4:
+            mask = mask.expand(*examples, *mask.shape[-3:]).flatten(0, mask.ndim - 4)
+        elif mask is not None and mask.ndim == 4 and len(examples) > 1:
+            mask = mask.expand(*examples, *mask.shape[-3:]).flatten(0, len(examples) - 1)
+        elif mask is not None and mask.ndim == 3 and query.ndim == 3:
+            mask = _four(mask.expand(output.shape[0], -1, -1), heads)
         call = ProductCall(
             name=name,
             rung=rung,
-            tokens=self._tokens_of(),
-            queries=_four(queries),
-            keys=_four(keys),
-            values=_four(values),
+            tokens=self._tokens_of(output),
+            queries=parts[0],
+            keys=parts[1],
+            values=parts[2],
             went_on=output,
             mask=mask,
             causal=bool(is_causal),
@@ -358,12 +400,11 @@ class Capture(TorchFunctionMode):
 
     def _multi_head(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """The function behind `nn.MultiheadAttention`, in which no mode sees anything. With
-        `need_weights` it would not use the product kernel: its weights come from a call of their
-        own.
+        `need_weights` it does not use the product kernel, which is then called besides.
         """
         given = inspect.signature(func).bind(*args, **kwargs)
         given.apply_defaults()
-        weights = func(*args, **kwargs)[1] if given.arguments["need_weights"] else None
+        wanted = given.arguments["need_weights"]
         given.arguments["need_weights"] = False
         inner = functional.scaled_dot_product_attention
 
@@ -371,27 +412,36 @@ class Capture(TorchFunctionMode):
             return self._by_product(inner, "multi-head", *args, **kwargs)
 
         with mock.patch.object(functional, "scaled_dot_product_attention", seen):
-            return func(*given.args, **given.kwargs)[0], weights
+            output = func(*given.args, **given.kwargs)[0]
+        call = self.calls[-1]
+        assert isinstance(call, ProductCall)
+        call.crossed = given.arguments["query"] is not given.arguments["key"]
+        if not wanted:
+            return output, None
+        if self._change is not None:
+            return output, func(*args, **kwargs)[1]
+        output, weights = func(*args, **kwargs)  # with these the model goes on
+        call.output, call.went_on = call.of_heads, output
+        call.projection = given.arguments["out_proj_weight"]
+        return output, weights
 
-    def _through_interface(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _through_interface(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Eager attention of Hugging Face's models; other kinds call a kernel that is seen."""
         eager = getattr(function, "__name__", "") == "eager_attention_forward"
         if not eager or kwargs.get("s_aux") is not None or self._blind:
             return function(*args, **kwargs)
-        module, query, key, value, mask, *rest = args
+        module, query, key, value = args[:4]
+        mask = args[4] if len(args) > 4 else kwargs.get("attention_mask")
         query = self._tap(query, key, value)
-        self._blind += 1
-        try:
-            output, weights = function(module, query, key, value, mask, *rest, **kwargs)
-        finally:
-            self._blind -= 1
+        with self._unseeing():
+            output, weights = function(module, query, *args[2:], **kwargs)
         bias, scale = kwargs.get("position_bias"), kwargs.get("scaling")
         if bias is not None:
             mask = bias if mask is None else bias + mask
         call = ProductCall(
             name=self._name(),
             rung="interface",
-            tokens=self._tokens_of(),
+            tokens=self._tokens_of(output),
             queries=query,
             keys=key,
             values=value,
@@ -411,8 +461,8 @@ class Capture(TorchFunctionMode):
         home = self._home()
         if home is None or dim is None or weights.ndim < 2:
             return weights
-        heads = next((getattr(home, one) for one in _HEADS if hasattr(home, one)), None)
         axis = dim % weights.ndim
+        heads = self._heads_of(weights.shape[0]) if weights.ndim == 3 else None
 
         def arranged(tensor: Tensor) -> Tensor:
             tensor = tensor.movedim(axis, -1)
@@ -422,7 +472,7 @@ class Capture(TorchFunctionMode):
             ScoreCall(
                 name=self._name(home),
                 rung="softmax",
-                tokens=self._tokens_of(),
+                tokens=self._tokens.get(home),
                 scores=arranged(scores),
                 weights=arranged(weights),
                 went_on=weights,
@@ -435,21 +485,43 @@ class Capture(TorchFunctionMode):
     def by_hand(self, name: str, scores: Tensor) -> None:
         """Note scores that the model's own code names: [..., query, key], or [example, key]."""
         arranged = (lambda one: one[:, None, None]) if scores.ndim == 2 else _four
+        with self._unseeing():
+            weights = scores.detach().softmax(-1)
         self.calls.append(
             ScoreCall(
                 name=self._numbered(name),
-                rung="by hand",
+                rung=BY_HAND,
                 scores=arranged(scores),
-                weights=arranged(scores.softmax(-1)),
+                weights=arranged(weights),
                 went_on=scores,
                 arrange=arranged,
                 by_scores=True,
             )
         )
 
-    def _tokens_of(self) -> Tensor | None:
+    @contextlib.contextmanager
+    def _unseeing(self) -> Iterator[None]:
+        self._blind += 1
+        try:
+            yield
+        finally:
+            self._blind -= 1
+
+    def _tokens_of(self, output: Tensor) -> Tensor | None:
+        """What enters the module of attention, if it has as many examples as what comes out."""
         home = self._home()
-        return None if home is None else self._tokens.get(home)
+        tokens = None if home is None else self._tokens.get(home)
+        fits = tokens is not None and (output.ndim < 4 or tokens.shape[0] == output.shape[0])
+        return tokens if fits else None
+
+    def _heads_of(self, size: int) -> int | None:
+        """Heads of the running module, if so many matrices are its examples times its heads."""
+        home = self._home()
+        heads = next((getattr(home, one) for one in _HEADS if hasattr(home, one)), None)
+        tokens = None if home is None else self._tokens.get(home)
+        if not isinstance(heads, int) or tokens is None:
+            return None
+        return heads if size == heads * tokens.shape[0] else None
 
     # -- what depends on it ------------------------------------------------------------------------
 
@@ -464,13 +536,20 @@ class Capture(TorchFunctionMode):
             found = shares @ call.of_head(call.values, output.dtype)
             found = found.transpose(1, 2) if call.heads_last else found
             return found.reshape(output.shape)
-        if output.ndim < 4:  # one head
-            return torch.zeros_like(output)
-        return _without(output, 2 if call.heads_last else 1, change.head)
+        if call.heads_last:
+            return _without(output, 2, change.head)
+        if output.ndim < 4:  # one head, or examples x heads
+            found = _without(call.arranged(output), 1, change.head)
+            return found.reshape(output.shape)
+        return _without(output, output.ndim - 3, change.head)
 
     def _changed_weights(self, call: Any, weights: Tensor, axis: int, scores: Tensor) -> Tensor:
         change = self._change
-        if change is None or change.name.partition("#")[0] != call.name.partition("#")[0]:
+        if change is None:
+            return weights
+        # Calls of single queries, as of a recurrent decoder, are taken together.
+        same = change.name in (call.name, call.name.partition("#")[0])
+        if change.name != call.name and not (same and call.shape[2] == 1):
             return weights
         if change.head is None:
             visible = (scores > HIDDEN).to(weights.dtype)
@@ -506,7 +585,7 @@ def _hugging_face(seen: Callable[..., Any]) -> Iterator[None]:
 
     def get_interface(self: Any, implementation: str, default: Callable[..., Any]) -> Any:
         function = found(self, implementation, default)
-        return lambda *args, **kwargs: seen(function, *args, **kwargs)
+        return lambda *args, **kwargs: seen(function, args, kwargs)
 
     with mock.patch.object(interface, "get_interface", get_interface):
         yield

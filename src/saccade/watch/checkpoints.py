@@ -17,7 +17,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from saccade.core.errors import FileError, described
+from saccade.core.errors import ConfigError, FileError, described
 from saccade.core.record import Record
 from saccade.core.schedule import AtSteps
 from saccade.data.formats import decoded_text
@@ -55,7 +55,15 @@ class Checkpoint:
                 f"{self.title}: its config names the class {known}, which transformers "
                 "does not have; a checkpoint's own code is never run"
             )
-        return self.read(kind, use_safetensors=True)
+        model, loaded = self.read(kind, use_safetensors=True, output_loading_info=True)
+        absent = sorted({*loaded["missing_keys"], *(str(one) for one in loaded["mismatched_keys"])})
+        if absent:
+            more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+            raise FileError(f"{self.title}: has no weights for {absent[0]}{more}")
+        takes = getattr(model, "main_input_name", "input_ids")
+        if takes != "input_ids":
+            raise FileError(f"{self.title}: the model takes {takes}, allowed: models of text")
+        return model
 
     def read(self, kind: Any, **options: Any) -> Any:
         """A part of the checkpoint, by a class of transformers."""
@@ -155,8 +163,6 @@ def batch_of(
     lines = [line for line in decoded_text(str(text)).splitlines() if line.strip()]
     if not lines:
         raise FileError(f"{text}: has no text")
-    if tokeniser.pad_token is None:
-        tokeniser.pad_token = tokeniser.eos_token or tokeniser.unk_token
     with _quietly():
         ids = tokeniser("\n".join(lines), return_tensors="pt", verbose=False)["input_ids"][0]
     known = getattr(model.config, "vocab_size", None)
@@ -167,7 +173,7 @@ def batch_of(
             f"{known}; is the tokeniser of the model beside its weights?"
         )
     longest = getattr(model.config, "max_position_embeddings", None) or tokens
-    tokens = min(tokens, longest)
+    tokens = min(tokens, longest, tokeniser.model_max_length)
     count = min(sequences, max(1, len(ids) // tokens))
     starts = torch.linspace(0, max(0, len(ids) - tokens), count).long()
     chosen = torch.stack([ids[start : start + tokens] for start in starts])
@@ -184,8 +190,9 @@ def _arguments(model: nn.Module, tokeniser: Any, ids: Tensor) -> dict[str, Tenso
         masked = random < MASKED_SHARE
         words = torch.where(masked, tokeniser.mask_token_id, ids)
         return batch | {"input_ids": words, "labels": torch.where(masked, ids, -100)}
-    if getattr(model.config, "is_encoder_decoder", False):
-        return batch | {"labels": ids, "decoder_input_ids": ids}
+    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+        shifted = model.prepare_decoder_input_ids_from_labels(labels=ids)  # pyright: ignore[reportCallIssue]
+        return batch | {"labels": ids, "decoder_input_ids": shifted}
     return batch
 
 
@@ -209,9 +216,18 @@ class Measuring:
     ) -> Record:
         """Measure each on the same batch, into one record."""
         first = checkpoints[0]
-        source = first.path if first.revision else Path(first.path).resolve().parent.name
+        path = Path(first.path).resolve()
+        is_one = not path.name.startswith("checkpoint-")
+        source = first.path if first.revision else path.name if is_one else path.parent.name
         tokeniser = first.read(transformers.AutoTokenizer)
-        model = first.load().to(self.device)
+        model = first.load()
+        try:
+            model.to(self.device)
+        except (RuntimeError, AssertionError) as error:
+            why = described(error)
+            raise ConfigError(
+                f"--device: got {self.device!r}, which is not here ({why})"
+            ) from error
         batch = batch_of(model, tokeniser, self.text, self.sequences, self.tokens)
         run = Watch(
             model,

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from saccade.core.errors import ConfigError, described
 from saccade.watch.capture import (
+    BY_HAND,
     Call,
     Capture,
     CaptureError,
@@ -32,9 +33,11 @@ from saccade.watch.statistics import (
     require_faithful,
     token_cosine,
 )
+from saccade.watch.weights import Sample
 
 SAME = 1e-6
 """Largest difference of the outputs of both passes, relative to the largest output, at least 1."""
+_PAIR = ("encoder", "decoder")
 _CROSS = re.compile("cross|encoder_attn|encdec|enc_dec|encoder_decoder", re.IGNORECASE)
 
 
@@ -58,7 +61,7 @@ class Probe:
 
     def run(self, model: nn.Module) -> tuple[Tensor | None, Tensor]:
         """The loss, if there is one, and the outputs."""
-        device = next((one.device for one in model.parameters()), torch.device("cpu"))
+        device = device_of(model)
         move = lambda one: one.to(device) if isinstance(one, Tensor) else one  # noqa: E731
         batch: Any = self.batch
         if isinstance(batch, Mapping):
@@ -71,20 +74,38 @@ class Probe:
             outputs = batch(model)
             if isinstance(outputs, tuple) and self.loss is None:
                 return _pair(outputs)
-        loss = getattr(outputs, "loss", None) if self.loss is None else self.loss(outputs)
-        return _scalar(loss), _tensor_of(outputs)
+        own = (
+            outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+        )
+        return _scalar(own if self.loss is None else self.loss(outputs)), _tensor_of(outputs)
 
-    def words_of(self, call: Call) -> Words:
-        """What the batch says of the queries and keys of a call, where lengths agree."""
+    @property
+    def _batch(self) -> Mapping[str, Any]:
+        return self.batch if isinstance(self.batch, Mapping) else {}
+
+    @property
+    def real(self) -> Tensor | None:
+        """True where what comes out is that of a word, as far as the batch says so."""
+        paired = "decoder_input_ids" in self._batch
+        name = "decoder_attention_mask" if paired else "attention_mask"
+        mask = self._batch.get(name, None if paired else self.words)
+        return mask != 0 if isinstance(mask, Tensor) else None
+
+    def words_of(self, call: Call, paired: bool) -> Words:
+        """What the batch says of the queries and keys of a call, where lengths agree. `paired`: the
+        model has an encoder and a decoder.
+        """
         queries, keys = call.shape[2:]
         keys -= isinstance(call, ScoreCall) and call.has_sink
-        batch = self.batch if isinstance(self.batch, Mapping) else {}
+        batch = self._batch
         source = batch.get("input_ids", self.ids), batch.get("attention_mask", self.words)
         target = batch.get("decoder_input_ids"), batch.get("decoder_attention_mask")
-        crossed = _CROSS.search(call.name) is not None
-        of_decoder = target[0] is not None and not re.match(r"(\w+\.)?encoder\.", call.name)
+        crossed = _CROSS.search(call.name) is not None if call.crossed is None else call.crossed
+        of_decoder = paired and is_within(call.name, "decoder")
         asked = target if of_decoder else source
         attended = source if crossed or not of_decoder else target
+        if crossed and not of_decoder:  # of what the queries are is not known
+            asked = (None, None)
 
         def known(tensor: Any, length: int) -> Tensor | None:
             fits = isinstance(tensor, Tensor) and tensor.shape == (call.shape[0], length)
@@ -96,6 +117,35 @@ class Probe:
         ]
         ids = known(asked[0], queries), known(attended[0], keys)
         return Words(*ids, *masks, related=queries == keys and not crossed)
+
+    def with_padding_of(self, model: nn.Module) -> "Probe":
+        """With the mask that a forgotten `attention_mask` would be, by the model's own id of
+        padding.
+        """
+        config, ids = getattr(model, "config", None), self._batch.get("input_ids")
+        names = ("pad_token_id", "eos_token_id", "bos_token_id")
+        padding, *others = (getattr(config, name, None) for name in names)
+        known = "attention_mask" in self._batch or self.words is not None
+        if known or padding is None or padding in others or not isinstance(ids, Tensor):
+            return self
+        return dataclasses.replace(self, words=ids != padding)
+
+    def require_fitting(self, calls: Iterable[Call]) -> None:
+        """Refuse ids and words that are given for sequences of another shape."""
+        shapes = {(call.shape[0], length) for call in calls for length in call.shape[2:]}
+        for name in ("ids", "words"):
+            given = getattr(self, name)
+            if given is not None and tuple(given.shape) not in shapes:
+                seen = ", ".join(f"{one} x {two}" for one, two in sorted(shapes))
+                raise ConfigError(
+                    f"{name}: got the shape {tuple(given.shape)}, allowed: that of the sequences "
+                    f"attended to, {seen}"
+                )
+
+
+def is_within(path: str, part: str) -> bool:
+    """Whether a module path has a part of this name."""
+    return part in path.split(".")
 
 
 def _pair(outputs: tuple[Any, ...]) -> tuple[Tensor | None, Tensor]:
@@ -111,19 +161,26 @@ def _scalar(loss: Any) -> Tensor | None:
 
 
 def _tensor_of(outputs: Any) -> Tensor:
-    """What is compared between the passes."""
-    if isinstance(outputs, Tensor):
-        return outputs
+    """What is compared between the passes: the logits, or the first tensor that is not a number."""
     for name in ("logits", "last_hidden_state"):
         if isinstance(getattr(outputs, name, None), Tensor):
             return getattr(outputs, name)
-    inner = list(outputs.values()) if isinstance(outputs, Mapping) else outputs
-    if isinstance(inner, tuple | list) and inner:
-        return next((one for one in inner if isinstance(one, Tensor) and one.ndim), inner[0])
-    raise ConfigError(
-        f"probe: the model gave {type(outputs).__name__}, allowed: a tensor, a tuple "
-        "or an output of transformers; give a function of the model"
-    )
+    found = _first_tensor(outputs)
+    if found is None:
+        raise ConfigError(
+            f"probe: the model gave {type(outputs).__name__} without a tensor, allowed: tensors, "
+            "also in tuples and dicts; or give a function of the model"
+        )
+    return found
+
+
+def _first_tensor(outputs: Any) -> Tensor | None:
+    if isinstance(outputs, Tensor):
+        return outputs if outputs.ndim else None
+    inner = outputs.values() if isinstance(outputs, Mapping) else outputs
+    if not isinstance(inner, Iterable) or isinstance(outputs, str):
+        return None
+    return next((one for one in map(_first_tensor, inner) if one is not None), None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,17 +195,14 @@ class Settings:
     """Whether the loss is measured with each layer's attention made uniform, and without each
     head: a pass per layer and per head."""
     autocast: torch.dtype | None = None
-    """Lower precision of the pass, as in training."""
+    """Lower precision of the pass, as in training; None: that of the weights."""
     is_attention: Callable[[str, nn.Module], bool] = looks_like_attention
     """Of path and module: whether a softmax within it is one of attention."""
 
     @contextlib.contextmanager
     def precision(self, model: nn.Module) -> Iterator[None]:
-        kind = next((one.device.type for one in model.parameters()), "cpu")
-        if self.autocast is None:
-            yield
-            return
-        with torch.autocast(kind, self.autocast):
+        lower = self.autocast
+        with torch.autocast(device_of(model).type, lower, enabled=lower is not None):
             yield
 
 
@@ -164,6 +218,8 @@ class Measurement:
     """Mean cosine of the tokens that enter a layer."""
     unseen: dict[str, str]
     """Modules that look like attention and were not seen, with the reason."""
+    samples: dict[str, Sample]
+    """What a layer was given and made of it."""
     uniform_loss: dict[str, float]
     removed_loss: dict[str, list[float]]
     notes: tuple[str, ...]
@@ -197,7 +253,7 @@ class Measurement:
 def measure(model: nn.Module, probe: Probe, settings: Settings = Settings()) -> Measurement:  # noqa: B008
     """Measure a model without changing it; refuses what would not be faithful."""
     gradients = settings.gradients
-    off = lambda: torch.autocast(_device(model).type, enabled=False)  # noqa: E731
+    probe = probe.with_padding_of(model)
     with quiet(model):
         with torch.set_grad_enabled(gradients), settings.precision(model), same_random_states():
             _, expected = _run(model, probe)
@@ -217,8 +273,10 @@ def measure(model: nn.Module, probe: Probe, settings: Settings = Settings()) -> 
             )
         calls = _merged(capture.calls)
         pulls = _pulls(loss, calls) if gradients else {}
-        with torch.no_grad(), off():
-            words = {call.name: probe.words_of(call) for call in calls}
+        probe.require_fitting(calls)
+        paired = all(any(is_within(one.name, part) for one in calls) for part in _PAIR)
+        with torch.no_grad(), torch.autocast(device_of(model).type, enabled=False):
+            words = {call.name: probe.words_of(call, paired) for call in calls}
             found = {
                 call.name: call_statistics(
                     call, words[call.name], pulls.get(call.name), settings.rows
@@ -234,7 +292,9 @@ def measure(model: nn.Module, probe: Probe, settings: Settings = Settings()) -> 
         require_faithful(calls, found)
         uniform, removed = {}, {}
         if settings.ablations and loss is not None:
-            uniform, removed = _ablations(model, probe, settings, found)
+            # Attention that is named by hand is computed where nothing can change it.
+            names = [call.name for call in calls if call.rung != BY_HAND]
+            uniform, removed = _ablations(model, probe, settings, found, names)
     notes = {note for call in calls for note in (f"{call.name}: {one}" for one in call.notes)}
     if loss is None:
         notes.add("the probe has no loss, so no gradient was measured; give labels, or `loss`")
@@ -243,14 +303,16 @@ def measure(model: nn.Module, probe: Probe, settings: Settings = Settings()) -> 
         found,
         {call.name: call.rung for call in calls},
         cosines,
-        capture.unseen(model),
+        capture.unseen(),
+        {call.name: sample for call in calls if (sample := Sample.of(call)) is not None},
         uniform,
         removed,
         tuple(sorted(notes)),
     )
 
 
-def _device(model: nn.Module) -> torch.device:
+def device_of(model: nn.Module) -> torch.device:
+    """The device of a model's parameters."""
     return next((one.device for one in model.parameters()), torch.device("cpu"))
 
 
@@ -266,18 +328,16 @@ def _run(model: nn.Module, probe: Probe) -> tuple[Tensor | None, Tensor]:
 
 def _require_same(outputs: Tensor, expected: Tensor, probe: Probe) -> None:
     """The first gate: being seen changes nothing."""
-    apart = (outputs.float() - expected.float()).abs()
-    size = expected.float().abs()
-    batch = probe.batch if isinstance(probe.batch, Mapping) else {}
-    name = "decoder_attention_mask" if "decoder_input_ids" in batch else "attention_mask"
-    real = batch.get(name)
-    if isinstance(real, Tensor) and real.shape == apart.shape[:2]:  # what padding gives is nobody's
-        chosen = real.to(apart.device).bool()
-        apart, size = apart[chosen], size[chosen]
-    if not torch.isfinite(size).all():
+    real = probe.real
+    if real is not None and real.shape == outputs.shape[:2]:  # what padding gives is nobody's
+        outputs, expected = (one[real.to(one.device)] for one in (outputs, expected))
+    outputs, expected = outputs.float(), expected.float()
+    if torch.isnan(expected).any() or (expected == math.inf).any():
         raise NotFiniteError("the model's outputs are not finite")
-    error = float(apart.max())
-    if not error <= SAME * max(1.0, float(size.max())):
+    # Words without a chance may have a logit of minus infinity.
+    error = float(torch.where(outputs == expected, 0.0, outputs - expected).abs().max())
+    size = float(torch.where(expected == -math.inf, 0.0, expected).abs().max())
+    if not error <= SAME * max(1.0, size):
         raise CaptureError(
             f"outputs differ by {error:.1e} with and without being measured, so nothing is recorded"
         )
@@ -289,17 +349,19 @@ class NotFiniteError(CaptureError):
 
 def _merged(calls: list[Call]) -> list[Call]:
     """Calls of single queries by one module, as a recurrent decoder makes them, as one of many."""
-    steps: dict[str, list[ScoreCall]] = {}
+    grouped: dict[str, list[Call]] = {}
     for call in calls:
-        if isinstance(call, ScoreCall) and call.shape[2] == 1:
-            steps.setdefault(call.name.partition("#")[0], []).append(call)
-    several = {name: some for name, some in steps.items() if len(some) > 1}
-    found = [one for one in calls if one.name.partition("#")[0] not in several]
-    for name, some in several.items():
-        shapes = {one.shape for one in some}
-        if len(shapes) > 1:
-            raise CaptureError(f"{name}: calls of the shapes {sorted(shapes)}, allowed: one shape")
-        found.append(Steps.of(name, some))
+        grouped.setdefault(call.name.partition("#")[0], []).append(call)
+    found: list[Call] = []
+    for name, some in grouped.items():
+        steps = [one for one in some if isinstance(one, ScoreCall) and one.shape[2] == 1]
+        if len(steps) == 1 or len(steps) < len(some):
+            found += some
+        elif len({one.shape for one in steps}) > 1:
+            shapes = sorted({one.shape for one in steps})
+            raise CaptureError(f"{name}: calls of the shapes {shapes}, allowed: one shape")
+        else:
+            found.append(Steps.of(name, steps))
     return found
 
 
@@ -345,9 +407,13 @@ def _pulls(loss: Tensor | None, calls: list[Call]) -> dict[str, Tensor]:
 
 
 def _ablations(
-    model: nn.Module, probe: Probe, settings: Settings, found: Mapping[str, Found]
+    model: nn.Module,
+    probe: Probe,
+    settings: Settings,
+    found: Mapping[str, Found],
+    names: Iterable[str],
 ) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """Losses with a layer's attention made uniform, and without each head."""
+    """Losses with the attention of some layers made uniform, and without each of their heads."""
 
     def loss_with(change: Change) -> float:
         with (
@@ -359,9 +425,8 @@ def _ablations(
             loss, _ = _run(model, probe)
         return math.nan if loss is None else float(loss)
 
-    uniform = {name: loss_with(Change(name)) for name in found}
+    uniform = {name: loss_with(Change(name)) for name in names}
     removed = {
-        name: [loss_with(Change(name, head)) for head in range(one.heads)]
-        for name, one in found.items()
+        name: [loss_with(Change(name, head)) for head in range(found[name].heads)] for name in names
     }
     return uniform, removed

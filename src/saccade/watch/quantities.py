@@ -40,7 +40,7 @@ PER_PART = {
 }
 ALONE = {
     "loss": ("loss on the probe batch", "nat"),
-    "training_loss": ("training loss of the step", "nat"),
+    "training_loss": ("training loss: of the step, or the last that was logged before", "nat"),
 }
 ERROR = "_error"
 """Ending of the standard error over the probe's sequences."""

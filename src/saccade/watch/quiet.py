@@ -3,14 +3,16 @@ and settings are as before afterwards, also after an exception.
 """
 
 import contextlib
+import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from saccade.core.errors import ConfigError
 from saccade.watch.capture import CaptureError
@@ -37,9 +39,11 @@ def unwrapped(model: nn.Module) -> nn.Module:
 @contextlib.contextmanager
 def quiet(model: nn.Module) -> Iterator[None]:
     """Evaluation mode, without compiled code, fast paths and checkpointed activations."""
-    attributes = {module: dict(vars(module)) for module in model.modules()}
-    tensors = _versions(model)
-    buffers = {name: (one, one.detach().clone()) for name, one in model.named_buffers()}
+    unmade = [name for name, one in model.named_parameters() if is_lazy(one)]
+    if unmade:
+        raise ConfigError(f"model: {unmade[0]} has no shape yet; run a batch through it first")
+    attributes = {module: _Kept(vars(module)) for module in model.modules()}
+    tensors = _Tensors(model)
     fast = torch.backends.mha.get_fastpath_enabled()
     with same_random_states():
         try:
@@ -54,23 +58,80 @@ def quiet(model: nn.Module) -> Iterator[None]:
                 yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
-            written = _put_back(model, buffers, tensors)
-            for module, before in attributes.items():
-                _restore(vars(module), before)
+            for kept in attributes.values():
+                kept.put_back()
+            written = tensors.put_back()
     if written:
         raise CaptureError(
-            f"the model writes into {', '.join(written)} even in evaluation mode; buffers were put "
+            f"the model writes into {', '.join(written)} even in evaluation mode; all was put "
             "back, and nothing is measured"
         )
 
 
-def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
-    """Attributes as they were: the mode, and what the model's own code keeps of a pass."""
+class _Kept:
+    """Attributes of a module: the mode, what its code keeps of a pass, lists and dicts with their
+    contents (among them its buffers by name), and generators.
+    """
+
+    def __init__(self, now: dict[str, Any]):
+        self._now, self._before = now, dict(now)
+        containers = [one for one in now.values() if isinstance(one, list | dict | set)]
+        self._contents: list[tuple[Any, Any]] = [(one, copy.copy(one)) for one in containers]
+        generators = [one for one in now.values() if isinstance(one, torch.Generator)]
+        self._states = [(one, one.get_state()) for one in generators]
+
+    def put_back(self) -> None:
+        _restore(self._now, self._before)
+        for one, content in self._contents:
+            if isinstance(one, dict):
+                _restore(one, content)
+            elif isinstance(one, list):
+                one[:] = content
+            else:
+                one.clear()
+                one |= content
+        for generator, state in self._states:
+            generator.set_state(state)
+
+
+def _restore(now: dict[Any, Any], before: Mapping[Any, Any]) -> None:
     for name in now.keys() - before.keys():
         del now[name]
     for name, value in before.items():
         if now.get(name, now) is not value:
             now[name] = value
+
+
+class _Tensors:
+    """Parameters, buffers and plain tensors of a model, to see whether they are written into.
+    Parameters are too large to be copied: they can be seen, not put back.
+    """
+
+    def __init__(self, model: nn.Module):
+        plain = {
+            f"{path}.{name}".lstrip("."): one
+            for path, module in model.named_modules()
+            for name, one in vars(module).items()
+            if isinstance(one, torch.Tensor)
+        }
+        others = dict(model.named_buffers()) | plain
+        self._copies = {name: (one, one.detach().clone()) for name, one in others.items()}
+        self._all = {name: (one, _version(one)) for name, one in others.items()}
+        self._all |= {name: (one, _version(one)) for name, one in model.named_parameters()}
+
+    def put_back(self) -> list[str]:
+        """Restore what was written; gives the names."""
+        written = [name for name, (one, before) in self._all.items() if _version(one) != before]
+        with torch.no_grad():
+            for name in set(written) & set(self._copies):
+                tensor, content = self._copies[name]
+                tensor.copy_(content)
+        return written
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """How often it was written into; tensors of inference mode do not count."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _plainly(function: Any, preserve: bool, *args: Any) -> Any:
@@ -90,22 +151,3 @@ def same_random_states() -> Iterator[None]:
         np.random.set_state(array)
         if on_gpus is not None:
             torch.cuda.set_rng_state_all(on_gpus)
-
-
-def _versions(model: nn.Module) -> dict[str, tuple[int, int]]:
-    """Which tensor stands under each name, and how often it was written into."""
-    tensors = (*model.named_parameters(), *model.named_buffers())
-    return {name: (id(one), one._version) for name, one in tensors}
-
-
-def _put_back(model: nn.Module, buffers: Any, before: dict[str, tuple[int, int]]) -> list[str]:
-    """Restore buffers that were written; gives the names of all tensors that were."""
-    now = _versions(model)
-    written = [name for name in before if before[name] != now.get(name)]
-    with torch.no_grad():
-        for name in set(written) & set(buffers):
-            buffer, content = buffers[name]
-            owner, _, leaf = name.rpartition(".")
-            model.get_submodule(owner)._buffers[leaf] = buffer
-            buffer.copy_(content)
-    return written

@@ -14,10 +14,10 @@ from saccade.watch.capture import Call, CaptureError, ProductCall, ScoreCall
 BLOCK = 2**20
 """Scores that are computed at once."""
 SQUARED = ("value_signal", "key_spread", "query_gradient")
-"""Quantities of which the root mean square over rows is taken, because they multiply."""
+"""Quantities of which the root mean square over rows is taken, as of gradients."""
 CLOSE = {torch.float32: 1e-4, torch.float64: 1e-9}
-"""How far recomputed attention may be from the model's, relative to its largest number; 3 % in
-lower precision."""
+"""How far recomputed attention may be from the model's, relative to its largest number; in lower
+precision 3 %, and as much more as scores of that precision are rounded."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,14 +40,13 @@ class Found:
 
     values: dict[str, np.ndarray]
     errors: dict[str, np.ndarray]
+    examples: int
     heads: int
     reconstruction: float
     """Largest difference of recomputed attention, relative to the largest number."""
 
 
-def call_statistics(
-    call: Call, words: Words, pull: Tensor | None, rows: int, dtype: torch.dtype = torch.float32
-) -> Found:
+def call_statistics(call: Call, words: Words, pull: Tensor | None, rows: int) -> Found:
     """Means over queries that are words and see a key, and the largest of their scores.
 
     `pull` is the derivative of the loss by the tensor with which the model goes on, arranged as the
@@ -55,6 +54,7 @@ def call_statistics(
     `rows` queries evenly spaced ones, each exactly.
     """
     examples, heads, queries, keys = call.shape
+    dtype = torch.float64 if call.went_on.dtype == torch.float64 else torch.float32
     chosen = torch.as_tensor(chosen_rows(queries, rows), device=call.device)
     size = max(1, BLOCK // max(1, examples * heads * keys))
     blocks = [_block(call, words, pull, some, dtype) for some in chosen.split(size)]
@@ -73,7 +73,7 @@ def call_statistics(
         if squared:  # error of a square root
             mean, error = np.sqrt(mean), error / (2 * np.sqrt(np.maximum(mean, 1e-30)))
         values[name], errors[name] = mean, error
-    return Found(values, errors, heads, apart / max(largest, 1e-30))
+    return Found(values, errors, examples, heads, apart / max(largest, 1e-30))
 
 
 def _mean(table: Tensor, counted: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -100,10 +100,12 @@ def _block(
     real = every if words.key_words is None else words.key_words
     places = torch.arange(keys, device=call.device)
     if isinstance(call, ScoreCall) and call.has_sink:
-        places[-1] = -1  # neither first, nor own, nor later
+        places[-1] = -1  # neither first, nor own, nor later, and at no distance
         real = torch.nn.functional.pad(real, (0, keys - real.shape[1]), value=True)
     parts = row_statistics(scores, visible, real[:, None], chosen, places, torch)
     del parts["attention_total"]
+    if words.key_words is None:  # then nobody knows
+        del parts["padding_mass"]
     vectors = None
     if isinstance(call, ProductCall):
         vectors = call.of_head(call.keys, dtype)
@@ -128,7 +130,7 @@ def _block(
         counted = counted & words.query_words[:, None, chosen]
     parts["reconstruction"] = call.error(chosen, shares)
     if isinstance(call, ProductCall):
-        parts["size"] = call.arranged(call.went_on.detach())[:, :, chosen].abs().amax(-1).to(dtype)
+        parts["size"] = call.of_heads[:, :, chosen].abs().amax(-1).to(dtype)
     return parts | {"counted": counted.to(dtype)}
 
 
@@ -155,7 +157,9 @@ def require_faithful(calls: Sequence[Call], found: Mapping[str, Found]) -> None:
     """Refuse numbers of attention that is not the model's."""
     for call in calls:
         one = found[call.name]
-        close = CLOSE.get(call.went_on.dtype, 3e-2)
+        kind = call.went_on.dtype
+        top = float(np.nanmax(np.abs(one.values["largest_score"]), initial=0.0))
+        close = CLOSE.get(kind, 3e-2 + torch.finfo(kind).eps * top)
         if not one.reconstruction <= close:
             noted = f" ({'; '.join(call.notes)})" if call.notes else ""
             raise CaptureError(
@@ -168,12 +172,9 @@ def require_faithful(calls: Sequence[Call], found: Mapping[str, Found]) -> None:
 def token_cosine(tokens: Tensor, words: Tensor | None) -> float:
     """Mean cosine of two different words of an example: 1 if all are the same direction."""
     unit = torch.nn.functional.normalize(tokens.detach().double(), dim=-1)
-    if words is not None and words.shape == unit.shape[:2]:
-        unit = unit * words[..., None]
-        counts = words.double().sum(1)
-    else:
-        counts = torch.full((len(unit),), float(unit.shape[1]), dtype=torch.double)
-    counts = counts.to(unit.device)
-    squares = unit.sum(1).square().sum(-1)
+    fits = words is not None and words.shape == unit.shape[:2]
+    there = words.double() if fits else torch.ones(unit.shape[:2], device=unit.device).double()  # pyright: ignore[reportOptionalMemberAccess]
+    counts = there.sum(1)
+    squares = (unit * there[..., None]).sum(1).square().sum(-1)
     pairs = (counts * (counts - 1)).sum()
     return float((squares - counts).sum() / pairs) if pairs > 0 else math.nan

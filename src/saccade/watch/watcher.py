@@ -21,7 +21,6 @@ from saccade.core.identity import versions
 from saccade.core.interfaces import Variable
 from saccade.core.record import Arm, Record
 from saccade.core.schedule import AbstractSchedule, AtSteps, Logarithmic
-from saccade.core.sweep import require_count
 from saccade.watch.capture import ROOT, CaptureError, looks_like_attention
 from saccade.watch.measuring import Measurement, NotFiniteError, Probe, Settings, measure
 from saccade.watch.quantities import (
@@ -90,8 +89,9 @@ class Watch:
         if not isinstance(every, AbstractSchedule):
             allowed = "a schedule such as Logarithmic(40) or Every(100)"
             raise ConfigError(f"every: got {every!r}, allowed: {allowed}")
-        self.rows = rows
-        require_count(self, "rows")
+        for field, count in (("rows", rows), ("steps", steps)):
+            if count is not None and (not isinstance(count, int | np.integer) or count < 1):
+                raise ConfigError(f"{field}: got {count!r}, allowed: a whole number, at least 1")
         self._model = unwrapped(model)
         self._probe = Probe(probe, loss, ids, words)
         self._settings = Settings(rows, gradients, ablations, autocast, is_attention)
@@ -132,10 +132,10 @@ class Watch:
 
     def at(self, step: int, loss: Tensor | float | None = None) -> None:
         """Measure now, as the state after so many steps."""
-        if not isinstance(step, int) or step < self.steps:
+        if not isinstance(step, int | np.integer) or step < self.steps:
             raise ConfigError(f"step: got {step!r}, allowed: a whole number, at least {self.steps}")
-        self.steps = step
-        if self._active and step not in self._measured:
+        self.steps = int(step)
+        if self._active and self.steps not in self._measured:
             self._note_loss(loss)
             self._take()
 
@@ -215,7 +215,8 @@ class Watch:
             self._found = found
             for layer, one in found.calls.items():
                 path = layer.partition("#")[0]
-                self._weights[layer] = weights_of(self._model, path, one.heads)
+                sample = found.samples.get(layer)
+                self._weights[layer] = weights_of(self._model, path, one.heads, sample)
                 self._start[layer] = copied(self._weights[layer])
         self._measured[self.steps] = found.table() | self._parts()
 
@@ -229,30 +230,21 @@ class Watch:
 
     def _moments(self, weights: Weights) -> list[float]:
         """Root of Adam's mean of squared gradients over epsilon, per part; NaN without Adam."""
-        if self._optimiser is None:
-            return [math.nan] * len(PARTS)
-        epsilons = {
-            parameter: group.get("eps", math.nan)
-            for group in self._optimiser.param_groups
-            for parameter in group["params"]
-        }
-        return [self._moment(weights.get(part), epsilons) for part in PARTS]
-
-    def _moment(self, matrix: Callable[[], Tensor] | None, epsilons: dict[Tensor, float]) -> float:
-        if matrix is None or self._optimiser is None:
-            return math.nan
-        weights = matrix()
-        owner = weights if weights in epsilons else weights._base
-        state = self._optimiser.state.get(owner, {}) if owner is not None else {}
-        if owner is None or "exp_avg_sq" not in state:
-            return math.nan
-        decay = next(
-            group["betas"][1]
-            for group in self._optimiser.param_groups
-            if any(owner is one for one in group["params"])
-        )
-        corrected = 1 - decay ** float(state["step"])
-        return float((state["exp_avg_sq"].mean() / corrected).sqrt()) / epsilons[owner]
+        groups = [] if self._optimiser is None else self._optimiser.param_groups
+        owners = {id(one): group for group in groups for one in group["params"]}
+        found = []
+        for part in PARTS:
+            parameter = weights[part].parameter if part in weights else None
+            group, state = owners.get(id(parameter), {}), {}
+            if self._optimiser is not None and parameter is not None:
+                state = self._optimiser.state.get(parameter, {})
+            if "exp_avg_sq" not in state or not group.get("eps"):
+                found.append(math.nan)
+                continue
+            squares = weights[part].chosen(state["exp_avg_sq"]).mean()
+            corrected = squares / (1 - group["betas"][1] ** float(state["step"]))
+            found.append(float(corrected.sqrt()) / group["eps"])
+        return found
 
     # -- the record --------------------------------------------------------------------------------
 
@@ -264,6 +256,8 @@ class Watch:
     @property
     def record(self) -> Record:
         """The record of what was measured so far."""
+        if not self._active:
+            raise ConfigError("record: got a process that does not measure, allowed: the first one")
         parameters = list(self._model.parameters())
         weights = next((one for one in parameters if one.is_floating_point()), torch.zeros(()))
         config = WatchedRun(
@@ -273,7 +267,7 @@ class Watch:
             dict(self._found.rungs),
             self.unseen,
             (*self._found.notes, *self._unrecognised(), *self._named_problems()),
-            _sequences(self._probe),
+            max(one.examples for one in self._found.calls.values()),
             self._name,
         )
         plain = describe(config) | {"sweeps": {}}
@@ -342,14 +336,6 @@ class Watch:
 def _of_error(variable: Variable) -> Variable:
     words = f"standard error over sequences: {variable.long_name}"
     return dataclasses.replace(variable, long_name=words)
-
-
-def _sequences(probe: Probe) -> int:
-    """How many sequences the probe has, if its batch says so."""
-    batch = probe.batch
-    given = list(batch.values()) if isinstance(batch, Mapping) else batch
-    given = given if isinstance(given, list | tuple) else [given]
-    return next((len(one) for one in given if isinstance(one, Tensor) and one.ndim), 0)
 
 
 def _is_other_process() -> bool:
