@@ -19,6 +19,8 @@ from saccade.diagnosis.part_not_trained import PartNotTrained
 from saccade.diagnosis.score_growth import LargeScores, ScoreGrowth
 from saccade.diagnosis.sink import Sink
 from saccade.diagnosis.softmax_blind import SoftmaxBlind
+from saccade.registry import known_study
+from saccade.report.page import render_page
 from saccade.watch import Watch
 from watch.families import (
     Encoder,
@@ -205,6 +207,16 @@ def test_strips_show_the_first_fault_of_every_head():
     number = next(one for one, fault in NUMBERED.items() if isinstance(fault, ScoreGrowth))
     assert np.all(found.sel(layer="attention.0") == 0)
     assert np.all(found.sel(layer="attention.1") == number)
+
+
+def test_the_page_shows_faults_by_number_and_name():
+    for made, shown in ((large_scores, True), (healthy, False)):
+        record = made()
+        study = known_study(record.study)
+        assert study is not None
+        page = render_page([(study, record)])
+        assert ("5 scores have grown out of bounds" in page) == shown
+        assert ("No fault of `saccade diagnose` shows at any step" in page) == (not shown)
 
 
 def test_what_cannot_be_looked_for_is_said():

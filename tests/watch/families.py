@@ -12,6 +12,8 @@ transformers = pytest.importorskip("transformers", reason="needs transformers (e
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
+torch.set_num_threads(1)  # models are tiny, and tests run side by side
+
 WORDS, EXAMPLES, LENGTH, PADDED = 97, 3, 24, 5
 
 

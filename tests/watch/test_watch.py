@@ -321,8 +321,9 @@ def test_the_record_is_read_shown_and_whole(tmp_path):
     assert record.config["causal"]
     assert not study.judge(record)
     page = render_page([(study, record)])
-    for text in ("My run", "Heads along training", "Displacement of weights"):
+    for text in ("<h2>My run</h2>", "Heads along training", "Displacement of weights"):
         assert text in page
+    assert '<table class="ledger">' not in page
     for name in ("attention_entropy", "query_alignment"):
         assert found[name].attrs["long_name"]
     assert (found["attention_entropy"] <= found["uniform_entropy"]).all()

@@ -20,59 +20,64 @@ def _cannot_run(config: WatchedRun, lab: Lab) -> Mapping[str, Arm]:
     )
 
 
+_STEP = "step (logarithmic)"
+
+
 def _figures(arms: Mapping[str, Arm], config: WatchedRun) -> Sequence[Figure]:
     run = arms[ARM].trajectory.isel(seed=0)
-    steps = np.maximum(run["step"].values, 0.5)  # a logarithmic axis has no 0
     figures = []
-    losses = [
-        Line(label, steps, run[name].values)
-        for name, label in (("loss", "probe batch"), ("training_loss", "training"))
-        if name in run and np.isfinite(run[name]).any()
-    ]
-    curves = []
-    if losses:
-        curves.append(Panel("Loss", _STEP, "loss", tuple(losses), "log"))
-    if "displacement" in run:
-        moved = (run["displacement"] / run["part_norm"].isel(step=-1)).mean("layer")
-        lines = tuple(
-            Line(str(part), steps, moved.sel(part=part).values)
-            for part in run["part"].values
-            if np.isfinite(moved.sel(part=part)).any()
-        )
-        title = "Displacement of weights, mean over layers"
-        if lines:
-            curves.append(Panel(title, _STEP, "relative to the norm at the end", lines, "log"))
-    factors = [name for name in ("value_signal", "key_spread", "query_alignment") if name in run]
-    if factors:
-        means = run[factors].mean(["layer", "head"])
-        relative = [means[name] / means[name].isel(step=0) for name in factors]
-        lines = tuple(
-            Line(name.replace("_", " "), steps, one.values)
-            for name, one in zip(factors, relative, strict=True)
-        )
-        title = "Factors of the query's gradient, mean over heads"
-        curves.append(Panel(title, _STEP, "relative to the first step", lines, "log"))
-    if curves:
-        caption = f"{config.model}, this run. Step 0 stands at 0.5."
-        figures.append(
-            Figure("watched_curves", "Loss, weights and gradients", caption, tuple(curves))
-        )
-    maps = [_map(run, *one) for one in _maps(run)]
+    found = None
+    if "attention_entropy" in run:  # some query counted
+        found = strip(arms[ARM].trajectory, vars(config))
+    if found is not None and (found > 0).any():
+        numbers = [one for one in NUMBERED if (found == one).any()]
+        names = "; ".join(f"{number} {NUMBERED[number].title}" for number in numbers)
+        caption = f"Rows are heads, as layer:head; columns are steps. 0 none found; {names}."
+        panel = _map(run, "First fault of a head", found, numbered=True)
+        figures.append(Figure("watched_faults", "Faults along training", caption, (panel,)))
+    panels = tuple(panel for panel in (_losses(run), _moved(run), _factors(run)) if panel.marks)
+    none = "" if figures or found is None else " No fault of `saccade diagnose` shows at any step."
+    caption = f"{config.model}, this run. Step 0 stands at 0.5.{none}"
+    figures.append(Figure("watched_curves", "Loss, weights and gradients", caption, panels))
     caption = (
         "Rows are heads, as layer:head, layers in the order of the model; columns are steps. Means "
         "over the queries of the probe batch."
     )
-    if maps:
-        figures.append(Figure("watched_heads", "Heads along training", caption, tuple(maps)))
-    if "attention_entropy" not in run:  # no query counted
-        return figures
-    panel = _map(run, "First fault of a head", strip(arms[ARM].trajectory, vars(config)))
-    names = "; ".join(f"{number} {fault.title}" for number, fault in NUMBERED.items())
-    caption = f"Rows are heads, as layer:head; columns are steps. 0 none found; {names}."
-    return [Figure("watched_faults", "Faults along training", caption, (panel,)), *figures]
+    maps = tuple(_map(run, *one) for one in _maps(run))
+    figures.append(Figure("watched_heads", "Heads along training", caption, maps))
+    return [figure for figure in figures if figure.panels]
 
 
-_STEP = "step (logarithmic)"
+def _line(label: str, values: xr.DataArray) -> Line:
+    steps = np.maximum(values["step"].values, 0.5)  # a logarithmic axis has no 0
+    return Line(label, steps, values.values)
+
+
+def _losses(run: xr.Dataset) -> Panel:
+    names = {"loss": "probe batch", "training_loss": "training"}
+    known = [name for name in names if name in run and np.isfinite(run[name]).any()]
+    lines = tuple(_line(names[name], run[name]) for name in known)
+    return Panel("Loss", _STEP, "loss", lines, "log")
+
+
+def _moved(run: xr.Dataset) -> Panel:
+    lines: tuple[Line, ...] = ()
+    if "displacement" in run:
+        relative = (run["displacement"] / run["part_norm"].isel(step=-1)).mean("layer")
+        known = relative.dropna("part", how="all")
+        lines = tuple(_line(str(one), known.sel(part=one)) for one in known["part"].values)
+    title = "Displacement of weights, mean over layers"
+    return Panel(title, _STEP, "relative to the norm at the end", lines, "log")
+
+
+def _factors(run: xr.Dataset) -> Panel:
+    names = [name for name in ("value_signal", "key_spread", "query_alignment") if name in run]
+    means = run[names].mean(["layer", "head"])
+    lines = tuple(
+        _line(name.replace("_", " "), means[name] / means[name].isel(step=0)) for name in names
+    )
+    title = "Factors of the query's gradient, mean over heads"
+    return Panel(title, _STEP, "relative to the first step", lines, "log")
 
 
 def _maps(run: xr.Dataset) -> list[tuple[str, xr.DataArray]]:
@@ -85,12 +90,12 @@ def _maps(run: xr.Dataset) -> list[tuple[str, xr.DataArray]]:
     return found
 
 
-def _map(run: xr.Dataset, title: str, values: xr.DataArray) -> Panel:
+def _map(run: xr.Dataset, title: str, values: xr.DataArray, numbered: bool = False) -> Panel:
     table = values.stack(row=("layer", "head")).dropna("row", how="all").transpose("row", "step")
     layers = list(run["layer"].values)
     rows = np.asarray([f"{layers.index(one)}:{head}" for one, head in table["row"].values])
     columns = np.asarray([str(int(step)) for step in run["step"].values])
-    cells = HeatMap(title, columns, rows, table.values, numbered=False)
+    cells = HeatMap(title, columns, rows, table.values, numbered=numbered)
     return Panel(title, "step", "layer:head", (cells,))
 
 

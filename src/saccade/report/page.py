@@ -127,6 +127,8 @@ def _section(entry: Entry, anchor: str, problem: str) -> dict[str, Any]:
     facts |= {"commit": record.commit, "figures": problem}
     facts |= corpora_of(record)
     shown = {"anchor": anchor, "study": study, "note": note_of(study), "versions": record.versions}
+    # A run that was trained elsewhere has a name of its own, and no claims.
+    shown |= {"title": study.title if study.claims else record.title or study.title}
     shown |= {"facts": {name: fact for name, fact in facts.items() if fact}}
     shown |= {"config": [pair for pair in _settings(record.config) if pair[0] != "sweeps"]}
     return shown | {"diverged": diverged_members(record)}
