@@ -211,10 +211,12 @@ class ScoreCall(Call):
 
     def rows(self, chosen: Tensor, dtype: torch.dtype) -> Rows:
         scores = self.scores.detach()[:, :, chosen]
-        hidden = scores < torch.finfo(scores.dtype).min / 2
-        if self._is_masked_by_addition:
-            hidden = scores <= HIDDEN
-        return Rows(scores.to(dtype), ~hidden)
+        return Rows(scores.to(dtype), self.is_visible(scores))
+
+    def is_visible(self, scores: Tensor) -> Tensor:
+        """Which of some scores are not those of a mask."""
+        lowest = torch.finfo(scores.dtype).min / 2
+        return scores > (HIDDEN if self._is_masked_by_addition else lowest)
 
     @functools.cached_property
     def _is_masked_by_addition(self) -> bool:
@@ -375,9 +377,7 @@ class Capture(TorchFunctionMode):
             for one in (queries, keys, values)
         ]
         mask = attn_mask
-        if mask is not None and mask.ndim > 4:
-            mask = mask.expand(*examples, *mask.shape[-3:]).flatten(0, mask.ndim - 4)
-        elif mask is not None and mask.ndim == 4 and len(examples) > 1:
+        if mask is not None and mask.ndim > 3 and len(examples) > 1:
             mask = mask.expand(*examples, *mask.shape[-3:]).flatten(0, len(examples) - 1)
         elif mask is not None and mask.ndim == 3 and query.ndim == 3:
             mask = _four(mask.expand(output.shape[0], -1, -1), heads)
@@ -552,7 +552,7 @@ class Capture(TorchFunctionMode):
         if change.name != call.name and not (same and call.shape[2] == 1):
             return weights
         if change.head is None:
-            visible = (scores > HIDDEN).to(weights.dtype)
+            visible = call.is_visible(scores).to(weights.dtype)
             return visible / visible.sum(axis, keepdim=True).clamp_min(1)
         if weights.ndim == 4:
             return _without(weights, 1, change.head)
