@@ -307,20 +307,28 @@ def _keep_as_known(entries: Sequence[Entry], file: Path) -> int:
 def diagnose_command(options: DiagnoseOptions, paths: list[str]) -> int:
     from saccade.diagnosis.catalogue import diagnose
 
-    files = _files(paths)
-    records = [record for _, record in _opened(files, options.study, mention=False)]
-    found = [diagnose(record, options.step) for record in records]
+    found, problems = [], []
+    for file in _files(paths):
+        try:
+            record = Record.open(file)
+            found.append((file, record, diagnose(record, options.step)))
+        except SaccadeError as error:  # the others are shown
+            problems.append(error)
+    for error in problems if found else ():
+        print(f"saccade: {error}; it is left out", file=sys.stderr)
+    if not found:
+        raise problems[0]
     if options.json:
         plain = [
-            {"study": record.study, "preset": record.preset, "title": record.title} | one.plain()
-            for record, some in zip(records, found, strict=True)
+            {"file": str(file), "study": record.study, "preset": record.preset} | one.plain()
+            for file, record, some in found
             for one in some
         ]
         print(json.dumps(plain, indent=2))
     else:
-        terminal.print_to_terminal(*map(terminal.diagnosis_text, records, found))
-    faulty = any(one.found for some in found for one in some)
-    return int(faulty or len(records) < len(files))
+        terminal.print_to_terminal(*(terminal.diagnosis_text(*one) for one in found))
+    faulty = any(one.found for _, _, some in found for one in some)
+    return int(faulty or any(isinstance(error, FileError) for error in problems))
 
 
 def compact_command(options: CompactOptions, paths: list[str]) -> int:

@@ -151,9 +151,9 @@ class MeasureOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class DiagnoseOptions(_RecordOptions):
+class DiagnoseOptions:
     """Why attention does not learn: look for known faults in records of runs, and say what to try.
-    Exit code 1 if there is a fault.
+    Exit code 1 if there is a fault, or a file cannot be read.
     """
 
     step: int | None = None

@@ -6,7 +6,7 @@ from pathlib import Path
 from saccade.core.errors import ConfigError, FileError
 from saccade.options import MeasureOptions
 from saccade.report import terminal
-from saccade.report.formatting import counted
+from saccade.report.formatting import counted, number
 
 
 def measure_command(options: MeasureOptions, paths: list[str]) -> int:
@@ -55,6 +55,9 @@ def measure_command(options: MeasureOptions, paths: list[str]) -> int:
         print(f"not measured: {path} looks like attention, but {why}")
     for note in record.config["notes"]:
         print(f"note: {note}")
-    steps = counted(record.arms["run"].trajectory.sizes["step"], "step")
-    print(f"{steps}; record: {options.output}; next: saccade report {options.output}")
+    run = record.arms["run"].trajectory.isel(seed=0)
+    steps, loss = counted(run.sizes["step"], "step"), run["loss"].values
+    known = f", loss {number(loss[0])} -> {number(loss[-1])}" if loss[0] == loss[0] else ""
+    print(f"{steps}{known}; record: {options.output}")
+    print(f"next: saccade diagnose {options.output}, saccade report {options.output}")
     return 0

@@ -12,6 +12,7 @@ from saccade.core.errors import ConfigError
 from saccade.core.record import Arm, Record
 from saccade.core.schedule import Every
 from saccade.diagnosis.catalogue import FAULTS, NUMBERED, diagnose, strip
+from saccade.diagnosis.diverged import Diverged
 from saccade.diagnosis.epsilon_swallows import EpsilonSwallows
 from saccade.diagnosis.future_visible import FutureVisible
 from saccade.diagnosis.padding_attended import PaddingAttended
@@ -33,6 +34,7 @@ from watch.families import (
 )
 
 IDS, MASK = sentences()
+pytestmark = pytest.mark.filterwarnings("ignore:saccade. the probe has no loss:UserWarning")
 STEPS = 10
 
 
@@ -47,11 +49,16 @@ class OpenAttention(KernelAttention):
 
 
 def trained(
-    model: Any, parameters: Any = None, factor: float = 1.0, rate: float = 1e-3, **options: Any
+    model: Any,
+    parameters: Any = None,
+    factor: float = 1.0,
+    rate: float = 1e-3,
+    decay: float = 0.0,
+    **options: Any,
 ) -> Record:
     """A few steps of Adam on random words."""
     chosen = model.parameters() if parameters is None else parameters
-    optimiser = torch.optim.Adam(chosen, rate)
+    optimiser = torch.optim.AdamW(chosen, rate, weight_decay=decay)
     loss_of = next_word_loss(IDS)
     given: Any = {"causal": True} | options
     run = Watch(
@@ -102,6 +109,24 @@ def keys_alike() -> Record:
     return trained(model, rate=1e-6)
 
 
+def diverging() -> Record:
+    model = language_model()
+    run = Watch(model, IDS, Every(5), loss=next_word_loss(IDS), ids=IDS, output=None, causal=True)
+    with torch.no_grad():
+        model.out.weight.fill_(np.nan)
+    with pytest.warns(UserWarning, match="is not measured: the model's outputs are not finite"):
+        run.at(STEPS)
+    return run.record
+
+
+def without_gradient() -> Record:
+    """Weight decay moves the weights of the output, and nothing else does."""
+    model = language_model()
+    for one in model.attention:
+        one.proj.weight.register_hook(torch.zeros_like)
+    return trained(model, decay=0.1)
+
+
 def padding() -> Record:
     torch.manual_seed(0)
     model = stronger(Encoder(), 2.0)
@@ -127,6 +152,7 @@ def first_word() -> Record:
 
 
 RUNS = {
+    Diverged: diverging,
     PaddingAttended: padding,
     FutureVisible: without_causal_mask,
     PartNotTrained: frozen,
@@ -151,6 +177,21 @@ def test_a_healthy_run_has_none():
 def test_a_run_with_one_fault_has_that_one(kind):
     (found,) = diagnose(RUNS[kind]())
     assert [type(one.fault) for one in found.found] == [kind]
+
+
+def test_weights_that_only_decay_are_not_trained():
+    (found,) = diagnose(without_gradient())
+    assert [type(one.fault) for one in found.found] == [PartNotTrained]
+    assert found.found[0].places == "2 of 8"
+    assert found.found[0].value > 0
+
+
+def test_a_run_that_diverged_is_judged_where_it_has_numbers():
+    (found,) = diagnose(diverging())
+    assert found.step == 0
+    assert found.found[0].value == STEPS
+    (before,) = diagnose(diverging(), 5)
+    assert not before.found
 
 
 def test_places_and_numbers_are_named():
@@ -215,7 +256,7 @@ def test_the_page_shows_faults_by_number_and_name():
         study = known_study(record.study)
         assert study is not None
         page = render_page([(study, record)])
-        assert ("5 scores have grown out of bounds" in page) == shown
+        assert ("6 scores have grown out of bounds" in page) == shown
         assert ("No fault of `saccade diagnose` shows at any step" in page) == (not shown)
 
 
@@ -252,7 +293,10 @@ def test_the_command_says_cause_number_bound_and_remedy(tmp_path, capsys):
     healthy().save(tmp_path / "healthy.nc")
     large_scores().save(tmp_path / "large.nc")
     assert main(["diagnose", str(tmp_path / "healthy.nc")]) == 0
-    assert "none of the 7 faults that were looked for" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert "healthy.nc:Arunthatwastrainedelsewhere:LanguageModel" in said.replace(" ", "")
+    assert "none of the 6 faults that were looked for, at step 10" in said
+    assert "not looked for: padding is attended to (no padding_mass in the record: give" in said
     assert main(["diagnose", str(tmp_path / "large.nc")]) == 1
     said = " ".join(capsys.readouterr().out.split())
     for text in (
@@ -265,6 +309,19 @@ def test_the_command_says_cause_number_bound_and_remedy(tmp_path, capsys):
     assert main(["diagnose", str(tmp_path / "large.nc"), "--json"]) == 1
     (found,) = json.loads(capsys.readouterr().out)
     assert found["faults"][0]["title"] == "scores have grown out of bounds"
-    assert main(["diagnose", str(tmp_path)]) == 1
+    assert found["file"] == str(tmp_path / "large.nc")
     assert main(["diagnose"]) == 2
     assert main(["diagnose", str(tmp_path / "none.nc")]) == 1
+
+
+def test_records_without_numbers_are_left_out_and_named(tmp_path, capsys):
+    healthy().save(tmp_path / "healthy.nc")
+    record_of(accuracy=np.zeros((2, 2, 1, 1))).save(tmp_path / "other.nc")
+    assert main(["diagnose", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert "healthy.nc" in shown.out.replace("\n", "")
+    assert "record of mine: got none of the numbers" in shown.err
+    assert main(["diagnose", str(tmp_path / "other.nc")]) == 2
+    (tmp_path / "broken.nc").write_text("no record")
+    assert main(["diagnose", str(tmp_path)]) == 1
+    assert "broken.nc" in capsys.readouterr().err

@@ -63,7 +63,9 @@ def test_a_folder_of_checkpoints_becomes_a_record(run, saved, tmp_path, capsys):
     assert code == 0
     shown = capsys.readouterr()
     assert "steps 5 -> 100" in shown.out
-    assert f"3 steps; record: {output}; next: saccade report {output}" in shown.out
+    assert (
+        f"; record: {output}\nnext: saccade diagnose {output}, saccade report {output}" in shown.out
+    )
     assert "step 100: " in shown.err
     found = Record.open(output).arms["run"].trajectory.isel(seed=0)
     assert found["step"].values.tolist() == [5, 10, 100]
@@ -77,8 +79,24 @@ def test_a_folder_of_checkpoints_becomes_a_record(run, saved, tmp_path, capsys):
     assert "Heads along training" in page.read_text()
 
 
-def test_one_checkpoint_is_a_run_of_one_step(saved):
-    code, output = measured(saved / "checkpoint-10", saved)
+def test_one_checkpoint_is_a_run_of_one_step(run, saved, capsys):
+    code, _ = measured(run / "checkpoint-10", saved, "--ablations")
+    assert code == 0
+    shown = capsys.readouterr()
+    assert "trainer_state" not in shown.err
+    assert ": step 10" in shown.out
+    assert "uniform" in shown.out
+
+
+def test_fewer_tokens_than_asked_for_are_said(run, saved, capsys):
+    code, _ = measured(run, saved, "--tokens", "1000")
+    assert code == 0
+    said = "sequences have 64 tokens, the most that model and text have, not 1000"
+    assert said in capsys.readouterr().err
+
+
+def test_checkpoints_of_one_step(run, saved):
+    code, output = measured(run / "checkpoint-10", saved)
     assert code == 0
     assert Record.open(output).arms["run"].trajectory["step"].values.tolist() == [10]
 

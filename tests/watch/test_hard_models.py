@@ -25,6 +25,7 @@ from watch.families import (
 )
 
 IDS, MASK = sentences()
+pytestmark = pytest.mark.filterwarnings("ignore:saccade. the probe has no loss:UserWarning")
 sdpa = torch.nn.functional.scaled_dot_product_attention
 
 

@@ -39,6 +39,7 @@ from watch.families import (
 )
 
 IDS, MASK = sentences()
+pytestmark = pytest.mark.filterwarnings("ignore:saccade. the probe has no loss:UserWarning")
 
 
 def trained(model: Any, probe: Any, watched: bool, steps: int = 4, **options: Any) -> Any:
@@ -247,6 +248,10 @@ def test_wrong_arguments_are_named():
         Watch(model, IDS, loss=lambda logits: 1.0)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match=r"unexpected keyword argument 'words'; the mod"):
         Watch(model, {"words": IDS}, output=None)
+    with pytest.raises(ConfigError, match=r"^probe: got a list of examples, allowed: one batch"):
+        Watch(model, [{"ids": IDS}])
+    with pytest.raises(ConfigError, match=r"^probe: the model cannot be run on it: IndexError"):
+        Watch(model, IDS + 1000, output=None)
     run = Watch(model, IDS, output=None, first=5)
     with pytest.raises(ConfigError, match=r"^step: got 3, allowed: a whole number, at least 5"):
         run.at(3)
@@ -261,7 +266,10 @@ def test_sharded_models_are_refused():
 
 
 def test_a_probe_without_a_loss_is_measured_without_gradients():
-    record = Watch(language_model(), IDS, output=None).record
+    with pytest.warns(UserWarning, match=r"^saccade: the probe has no loss: give labels or `loss`"):
+        record = Watch(language_model(), IDS, output=None).record
+    meant = Watch(language_model(), IDS, output=None, gradients=False).record
+    assert not meant.config["notes"]
     assert "query_gradient" not in record.arms["run"].trajectory
     assert np.isnan(record.arms["run"].trajectory["loss"]).all()
     assert "the probe has no loss" in record.config["notes"][0]

@@ -8,6 +8,7 @@ import xarray as xr
 
 from saccade.core.errors import ConfigError
 from saccade.core.record import Record
+from saccade.diagnosis.diverged import Diverged
 from saccade.diagnosis.epsilon_swallows import EpsilonSwallows
 from saccade.diagnosis.fault import PLACES, AbstractFault, Signs
 from saccade.diagnosis.future_visible import FutureVisible
@@ -18,6 +19,7 @@ from saccade.diagnosis.sink import Sink
 from saccade.diagnosis.softmax_blind import SoftmaxBlind
 
 FAULTS: tuple[AbstractFault, ...] = (
+    Diverged(),
     PaddingAttended(),
     FutureVisible(),
     PartNotTrained(),
@@ -60,8 +62,10 @@ class Diagnosis:
     """Faults that could not be looked for, with the reason."""
 
     @property
-    def checked(self) -> int:
-        return len(FAULTS) - len(self.unchecked)
+    def looked_for(self) -> set[str]:
+        """Titles of the faults, information left out."""
+        left_out = {fault for fault, _ in self.unchecked}
+        return {one.title for one in NUMBERED.values() if one not in left_out}
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
@@ -87,7 +91,7 @@ def diagnose(record: Record, step: int | None = None) -> list[Diagnosis]:
     """
     arms = [name for name, arm in record.arms.items() if "step" in arm.trajectory.dims]
     found = [_of_arm(record, name, step) for name in arms]
-    found = [one for one in found if one.checked]
+    found = [one for one in found if one.looked_for - {Diverged.title}]  # which all records say
     if not found:
         needed = ", ".join(dict.fromkeys(name for fault in FAULTS for name in fault.needs))
         raise ConfigError(
@@ -100,6 +104,10 @@ def diagnose(record: Record, step: int | None = None) -> list[Diagnosis]:
 def _of_arm(record: Record, name: str, step: int | None) -> Diagnosis:
     run = record.arms[name].trajectory
     steps = run["step"].values
+    if "attention_entropy" in run:  # some steps may have no numbers
+        measured = run["attention_entropy"].notnull()
+        there = measured.any([dim for dim in measured.dims if dim != "step"]).values
+        steps = steps[there] if there.any() else steps
     at = int(steps[-1] if step is None else max([one for one in steps if one <= step], default=-1))
     if at < 0:
         raise ConfigError(f"--step: got {step}, allowed: at least {steps[0]}, the first in {name}")
@@ -110,7 +118,9 @@ def _of_arm(record: Record, name: str, step: int | None) -> Diagnosis:
         if why:
             unchecked.append((fault, why))
             continue
-        one = _sighting(fault, fault.signs(run, record.config), at)
+        # Of a run that diverged there is nothing to measure at its end.
+        when = int(run["step"][-1]) if isinstance(fault, Diverged) and step is None else at
+        one = _sighting(fault, fault.signs(run, record.config), when)
         sightings += [] if one is None else [one]
     faults = tuple(one for one in sightings if not one.fault.is_information)
     information = tuple(one for one in sightings if one.fault.is_information)
@@ -118,7 +128,10 @@ def _of_arm(record: Record, name: str, step: int | None) -> Diagnosis:
 
 
 def _sighting(fault: AbstractFault, signs: Signs, step: int) -> Sighting | None:
-    value, present = xr.broadcast(*(one.sel(step=step) for one in (signs.value, signs.present)))
+    now = [
+        one.sel(step=step) if "step" in one.dims else one for one in (signs.value, signs.present)
+    ]
+    value, present = xr.broadcast(*now)
     if not present.any():
         return None
     there = value.where(present)
@@ -154,4 +167,5 @@ def strip(run: xr.Dataset, about: Mapping[str, Any]) -> xr.DataArray:
             present = fault.signs(run, about).present
             others = [dim for dim in present.dims if dim not in ("step", "layer", "head")]
             found = xr.where(present.any(others), number, found)
-    return found.where(shape.notnull())
+    measured = shape.notnull()
+    return found.where(measured.any("step") & (measured | (found > 0))).transpose(*shape.dims)

@@ -14,7 +14,7 @@ from saccade.diagnosis.fault import AbstractFault, Signs
 class EpsilonSwallows(AbstractFault):
     title: ClassVar = "Adam's epsilon swallows the gradient"
     quantity: ClassVar = "root of Adam's mean squared gradient, over epsilon"
-    bound: ClassVar = "at most 1"
+    bound: ClassVar = "at most 1, and not 0"
     why: ClassVar = "published: Wortsman et al. 2023, section 3.4"
     cause: ClassVar = "gradients are as small as epsilon: a scaled loss, or a large model"
     remedy: ClassVar = "a smaller epsilon, such as 1e-15, or a larger loss"
@@ -24,4 +24,4 @@ class EpsilonSwallows(AbstractFault):
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         ratio = run["second_moment"]
-        return Signs(ratio, ratio <= 1)
+        return Signs(ratio, (ratio > 0) & (ratio <= 1))  # 0: no gradient comes at all

@@ -47,7 +47,8 @@ class AbstractFault(ABC):
         missing = [name for name in self.needs if name not in run]
         if not missing:
             return ""
-        hint = f": {self.how_to_get}" if self.how_to_get else ""
+        watched = "rungs" in about
+        hint = f": {self.how_to_get}" if self.how_to_get and watched else ""
         return f"no {', '.join(missing)} in the record{hint}"
 
     @abstractmethod

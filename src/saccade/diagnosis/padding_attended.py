@@ -16,8 +16,11 @@ class PaddingAttended(AbstractFault):
     quantity: ClassVar = "attention to padding"
     bound: ClassVar = f"above {LEAST:g}"
     why: ClassVar = "derived: a masked key has weight 0, up to rounding"
-    cause: ClassVar = "the attention mask is missing, or does not reach this layer"
-    remedy: ClassVar = "pass the mask of the padding to the model; score padding minus infinity"
+    cause: ClassVar = "the batch has no attention mask, or the mask does not reach this layer"
+    remedy: ClassVar = (
+        "pass the mask of the padding to the model, in training as in the probe; score padding "
+        "minus infinity"
+    )
     needs: ClassVar = ("padding_mass",)
     how_to_get: ClassVar = "give Watch `words`, or an attention_mask in the probe"
 

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -199,7 +200,10 @@ def watched_table(record: Record) -> Table:
     run = record.arms["run"].trajectory.isel(seed=0)
     ends = [int(run["step"][0]), int(run["step"][-1])]
     columns = [Column(name, justify="right") for name in shown]
-    title = f"{record.title}: steps {ends[0]} -> {ends[1]}"
+    steps = f"step {ends[0]}" if ends[0] == ends[1] else f"steps {ends[0]} -> {ends[1]}"
+    title = f"{record.title}: {steps}"
+    rise = "uniform_loss" in run
+    columns += [Column("loss if uniform", justify="right")] if rise else []
     table = _table(Column("layer", overflow="fold"), *columns, title=title)
     for layer in run["layer"].values:
         row = []
@@ -207,36 +211,41 @@ def watched_table(record: Record) -> Table:
             values = run[name].sel(layer=layer, step=ends)
             means = (values.max("head") if name == "largest_score" else values.mean("head")).values
             row.append(Words(" -> ".join(number(float(one)) for one in dict.fromkeys(means))))
+        if rise:
+            change = run["uniform_loss"].sel(layer=layer, step=ends[1]) - run["loss"].sel(
+                step=ends[1]
+            )
+            row.append(Words(f"{float(change):+.2g}"))
         table.add_row(Words(str(layer)), *row)
     return table
 
 
-def diagnosis_text(record: Record, found: Sequence[Diagnosis]) -> RenderableType:
+def diagnosis_text(file: Path, record: Record, found: Sequence[Diagnosis]) -> RenderableType:
     """Arms with a fault, the cause first and then its consequences; arms without one; and what was
     not looked for.
     """
-    title = Words(f"{record.title or record.study}, preset {record.preset}", "bold")
-    lines: list[Words] = [title]
+    lines = [Words(f"{file}: {record.title or record.study}", "bold")]
     several = len(record.arms) > 1
     for one in found:
-        named = f"{one.arm}, step {one.step}" if several else f"step {one.step}"
         shown = (*one.found, *one.information)
+        named = f"{one.arm}, step {one.step}" if several else f"step {one.step}"
         lines += [Words(f"{named}:")] if shown else []
         for place, sighting in enumerate(shown):
             lines += _sighting(sighting, "cause" if not place else "consequence, or besides")
     sound = [one for one in found if not one.found]
     if sound:
-        counts = sorted({one.checked for one in sound})
+        counts = sorted({len(one.looked_for) for one in sound})
         count = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
-        text = f"none of the {count} faults that were looked for"
-        names = ", ".join(one.arm for one in sound)
-        lines.append(Words(f"{text}: {names}" if several else text, "green"))
+        names = ", ".join(f"{one.arm} (step {one.step})" for one in sound)
+        names = f": {names}" if several else f", at step {sound[0].step}"
+        lines.append(Words(f"none of the {count} faults that were looked for{names}", "green"))
     reasons = {(fault.title, why) for one in found for fault, why in one.unchecked}
     everywhere = [one for one in reasons if all(_lacks(some, one) for some in found)]
     if everywhere:
         texts = "; ".join(f"{fault} ({why})" for fault, why in sorted(everywhere))
         lines.append(Words(f"not looked for: {texts}", "dim"))
-    return Group(*lines)
+    notes = record.config.get("notes", ())
+    return Group(*lines, *(Words(f"note: {one}", "dim") for one in notes))
 
 
 def _lacks(found: Diagnosis, reason: tuple[str, str]) -> bool:

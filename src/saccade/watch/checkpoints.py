@@ -118,7 +118,7 @@ def in_folder(folder: Path, say: Say) -> tuple[list[Checkpoint], dict[int, float
         contents[digest] = path
         step, logged = _state(path)
         losses |= logged
-        if step is not None and step != number:
+        if step is not None and step != number and path != folder:
             say(f"{path}: its trainer_state.json says step {step}, which is taken")
         checkpoints.append(Checkpoint(number if step is None else step, str(path)))
     steps = [one.step for one in checkpoints]
@@ -157,7 +157,7 @@ def _state(path: Path) -> tuple[int | None, dict[int, float]]:
 
 
 def batch_of(
-    model: nn.Module, tokeniser: Any, text: Path, sequences: int, tokens: int
+    model: nn.Module, tokeniser: Any, text: Path, sequences: int, tokens: int, say: Say
 ) -> dict[str, Tensor]:
     """Evenly spaced sequences of a text file, as the model's arguments."""
     lines = [line for line in decoded_text(str(text)).splitlines() if line.strip()]
@@ -173,7 +173,10 @@ def batch_of(
             f"{known}; is the tokeniser of the model beside its weights?"
         )
     longest = getattr(model.config, "max_position_embeddings", None) or tokens
-    tokens = min(tokens, longest, tokeniser.model_max_length)
+    fitting = min(tokens, longest, tokeniser.model_max_length, len(ids))
+    if fitting < tokens:
+        say(f"sequences have {fitting} tokens, the most that model and text have, not {tokens}")
+    tokens = fitting
     count = min(sequences, max(1, len(ids) // tokens))
     starts = torch.linspace(0, max(0, len(ids) - tokens), count).long()
     chosen = torch.stack([ids[start : start + tokens] for start in starts])
@@ -228,7 +231,7 @@ class Measuring:
             raise ConfigError(
                 f"--device: got {self.device!r}, which is not here ({why})"
             ) from error
-        batch = batch_of(model, tokeniser, self.text, self.sequences, self.tokens)
+        batch = batch_of(model, tokeniser, self.text, self.sequences, self.tokens, say)
         run = Watch(
             model,
             batch,

@@ -55,6 +55,10 @@ class Probe:
     """True where there is a word; by default `attention_mask` of the batch."""
 
     def __post_init__(self):
+        if isinstance(self.batch, list) and self.batch and isinstance(self.batch[0], Mapping):
+            raise ConfigError(
+                "probe: got a list of examples, allowed: one batch, as a collator makes"
+            )
         allowed = "a dict of the model's arguments, a tensor, a tuple, or a function of the model"
         if not (isinstance(self.batch, Mapping | Tensor | tuple | list) or callable(self.batch)):
             raise ConfigError(f"probe: got {type(self.batch).__name__}, allowed: {allowed}")
@@ -296,7 +300,7 @@ def measure(model: nn.Module, probe: Probe, settings: Settings = Settings()) -> 
             names = [call.name for call in calls if call.rung != BY_HAND]
             uniform, removed = _ablations(model, probe, settings, found, names)
     notes = {note for call in calls for note in (f"{call.name}: {one}" for one in call.notes)}
-    if loss is None:
+    if loss is None and gradients:
         notes.add("the probe has no loss, so no gradient was measured; give labels, or `loss`")
     return Measurement(
         math.nan if loss is None else float(loss.detach()),

@@ -16,7 +16,7 @@ import xarray as xr
 from torch import Tensor, nn
 
 from saccade.core.config import describe
-from saccade.core.errors import ConfigError
+from saccade.core.errors import ConfigError, SaccadeError, described
 from saccade.core.identity import versions
 from saccade.core.interfaces import Variable
 from saccade.core.record import Arm, Record
@@ -118,6 +118,9 @@ class Watch:
         self._active = not _is_other_process()
         if self._active:
             self._take(first=True)
+            if gradients and math.isnan(self._found.loss):
+                why = "the probe has no loss: give labels or `loss`, or gradients=False"
+                warnings.warn(f"saccade: {why}", stacklevel=2)
 
     # -- along training ----------------------------------------------------------------------------
 
@@ -196,6 +199,13 @@ class Watch:
             if first:
                 raise
             self._problem(str(error))
+        except Exception as error:
+            if not first or isinstance(error, SaccadeError):
+                raise
+            batch = self._probe.batch
+            given = f"; it was given {', '.join(batch)}" if isinstance(batch, Mapping) else ""
+            why = f"probe: the model cannot be run on it: {described(error)}{given}"
+            raise ConfigError(why) from error
         else:
             if not first and set(found.calls) != set(self._found.calls):
                 other = set(found.calls) ^ set(self._found.calls)
