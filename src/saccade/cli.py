@@ -43,13 +43,14 @@ STUDY is the path of a .py file that defines STUDY, or one of: {names}.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done, 1 failure or changed verdict, 2 wrong options, 130 interrupted."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        return prepared(sys.argv[1:] if arguments is None else arguments)()
+        return prepared(arguments)()
     except SaccadeError as error:
         return _complain(str(error), error.exit_code)
     except KeyboardInterrupt:
-        kept = "finished trainings are kept, and the same command continues from there"
-        return _complain(f"stopped; {kept}", 130)
+        kept = "; finished trainings are kept, and the same command continues from there"
+        return _complain(f"stopped{kept if arguments[0] in ('run', 'reproduce') else ''}", 130)
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone, so a message would not arrive either
         return 1

@@ -12,6 +12,8 @@ transformers = pytest.importorskip("transformers", reason="needs transformers (e
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
+from saccade.watch import attention  # noqa: E402
+
 torch.set_num_threads(1)  # models are tiny, and tests run side by side
 
 WORDS, EXAMPLES, LENGTH, PADDED = 97, 3, 24, 5
@@ -225,8 +227,8 @@ class LanguageModel(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         states = self.words(ids) + self.places(torch.arange(ids.shape[1]))
-        for attention, norm in zip(self.attention, self.norms, strict=True):
-            states = states + self.dropout(attention(norm(states)))
+        for layer, norm in zip(self.attention, self.norms, strict=True):
+            states = states + self.dropout(layer(norm(states)))
         return self.out(states)
 
 
@@ -290,3 +292,18 @@ class Translator(nn.Module):
             hidden, cell = self.cell(inputs, (hidden, cell))
             outputs.append(self.out(torch.cat([hidden, context], -1)))
         return torch.stack(outputs, 1)
+
+
+class HandAttention(nn.Module):
+    """Names its scores by hand: its class is recognised, and it calls no softmax."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(WORDS, 16)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        states = self.words(ids)
+        scores = states @ states.mT
+        attention("mixing", scores)
+        powers = torch.exp(scores - scores.amax(-1, keepdim=True))
+        return powers / powers.sum(-1, keepdim=True) @ states

@@ -15,6 +15,7 @@ from watch.families import (
     FAMILIES,
     AdditiveAttention,
     Encoder,
+    HandAttention,
     KernelAttention,
     TorchAttention,
     Translator,
@@ -241,24 +242,8 @@ def test_a_recurrent_decoder_attends_once_per_word():
 
 
 def test_attention_can_be_named_by_hand():
-    from saccade.watch import attention
-
-    class Named(torch.nn.Module):
-        """No class or function that could be recognised."""
-
-        def __init__(self):
-            super().__init__()
-            self.words = torch.nn.Embedding(97, 16)
-
-        def forward(self, ids: Any) -> Any:
-            states = self.words(ids)
-            scores = states @ states.mT
-            attention("mixing", scores)
-            powers = torch.exp(scores - scores.amax(-1, keepdim=True))
-            return powers / powers.sum(-1, keepdim=True) @ states
-
     torch.manual_seed(0)
-    model, ids = Named(), sentences()[0]
+    model, ids = HandAttention(), sentences()[0]
     model(ids)  # outside of a measurement it does nothing
     found = measure(model, Probe(ids, lambda states: states.square().mean(), ids))
     states = model.words(ids).detach()

@@ -1,5 +1,6 @@
 """Models of unusual make: what is seen of them is right, or they are refused."""
 
+import types
 from typing import Any
 
 import numpy as np
@@ -7,11 +8,12 @@ import pytest
 
 from saccade.core.errors import ConfigError
 from saccade.core.schedule import Every
-from saccade.watch import CaptureError, Watch, attention
+from saccade.watch import CaptureError, Watch
 from saccade.watch.measuring import Probe, Settings, measure
 from saccade.watch.weights import weights_of
 from watch.families import (
     FAMILIES,
+    HandAttention,
     KernelAttention,
     LanguageModel,
     TorchAttention,
@@ -285,6 +287,20 @@ def test_padding_is_unknown_unless_something_says_it():
         measure(language_model(), Probe(IDS, words=MASK[:, :5]))
 
 
+def test_a_mask_that_is_inferred_need_not_fit():
+    """A model that attends to more positions than it has words, as with learned prompts."""
+
+    class Prompted(LanguageModel):
+        config = types.SimpleNamespace(pad_token_id=1, eos_token_id=0, bos_token_id=0)
+
+        def forward(self, input_ids: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+            return super().forward(torch.nn.functional.pad(input_ids, (2, 0), value=5))
+
+    torch.manual_seed(0)
+    found = measure(Prompted(), Probe({"input_ids": IDS}))
+    assert "padding_mass" not in found.calls["attention.0"].values
+
+
 def test_a_forgotten_mask_is_seen_by_the_models_own_padding():
     family = FAMILIES["bert"]
     model, probe = family.build(), family.probe(padded=False)
@@ -364,20 +380,6 @@ def test_moments_of_a_part_are_those_of_its_rows():
 
 
 def test_attention_named_by_hand_is_watched_and_not_changed():
-    class HandAttention(torch.nn.Module):
-        """Its class is recognised, its softmax is none."""
-
-        def __init__(self):
-            super().__init__()
-            self.words = torch.nn.Embedding(97, 16)
-
-        def forward(self, ids: Any) -> Any:
-            states = self.words(ids)
-            scores = states @ states.mT
-            attention("mixing", scores)
-            powers = torch.exp(scores - scores.amax(-1, keepdim=True))
-            return powers / powers.sum(-1, keepdim=True) @ states
-
     torch.manual_seed(0)
     run = Watch(
         HandAttention(), IDS, loss=lambda out: out.square().mean(), output=None, ablations=True

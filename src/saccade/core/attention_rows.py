@@ -28,6 +28,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+BLOCK = 2**20
+"""Scores that are computed at once."""
 PerRow = Float[Any, "*some row"]
 Table = Float[Any, "*some row key"]
 

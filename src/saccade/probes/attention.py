@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from saccade.core.attention_rows import chosen_rows, row_statistics
+from saccade.core.attention_rows import BLOCK, chosen_rows, row_statistics
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import SPLITS, AttentionLayer, Moment, Variable
 from saccade.core.sweep import require, require_count
@@ -26,9 +26,6 @@ from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.models.translator import TranslatorConfig
 from saccade.probes.model_probe import AbstractModelProbe
-
-BLOCK = 2**20
-"""Scores that are computed at once."""
 
 RELATIVE = ("own_mass", "mean_distance")
 """Statistics that are relative to the position of the query."""

@@ -257,7 +257,7 @@ class Measurement:
 def measure(model: nn.Module, probe: Probe, settings: Settings = Settings()) -> Measurement:  # noqa: B008
     """Measure a model without changing it; refuses what would not be faithful."""
     gradients = settings.gradients
-    probe = probe.with_padding_of(model)
+    given, probe = probe, probe.with_padding_of(model)
     with quiet(model):
         with torch.set_grad_enabled(gradients), settings.precision(model), same_random_states():
             _, expected = _run(model, probe)
@@ -277,7 +277,7 @@ def measure(model: nn.Module, probe: Probe, settings: Settings = Settings()) -> 
             )
         calls = _merged(capture.calls)
         pulls = _pulls(loss, calls) if gradients else {}
-        probe.require_fitting(calls)
+        given.require_fitting(calls)
         paired = all(any(is_within(one.name, part) for one in calls) for part in _PAIR)
         with torch.no_grad(), torch.autocast(device_of(model).type, enabled=False):
             words = {call.name: probe.words_of(call, paired) for call in calls}

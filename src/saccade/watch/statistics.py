@@ -8,11 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from saccade.core.attention_rows import chosen_rows, row_statistics, spread_statistics
+from saccade.core.attention_rows import (
+    BLOCK,
+    chosen_rows,
+    relative_weights,
+    row_statistics,
+    spread_statistics,
+)
 from saccade.watch.capture import Call, CaptureError, ProductCall, ScoreCall
 
-BLOCK = 2**20
-"""Scores that are computed at once."""
 SQUARED = ("value_signal", "key_spread", "query_gradient")
 """Quantities of which the root mean square over rows is taken, as of gradients."""
 CLOSE = {torch.float32: 1e-4, torch.float64: 1e-9}
@@ -50,8 +54,7 @@ def call_statistics(call: Call, words: Words, pull: Tensor | None, rows: int) ->
     """Means over queries that are words and see a key, and the largest of their scores.
 
     `pull` is the derivative of the loss by the tensor with which the model goes on, arranged as the
-    call is. Of more than
-    `rows` queries evenly spaced ones, each exactly.
+    call is. Of more than `rows` queries evenly spaced ones, each exactly.
     """
     examples, heads, queries, keys = call.shape
     dtype = torch.float64 if call.went_on.dtype == torch.float64 else torch.float32
@@ -113,7 +116,8 @@ def _block(
         parts["key_norm"] = (norms / visible.sum(-1).clamp_min(1)).sqrt()
         if call.soft_cap is None:  # spreads do not change, and keep more digits
             vectors = vectors - vectors.mean(2, keepdim=True)
-    shares = torch.where(visible, torch.softmax(_filled(scores, visible), -1), 0.0)
+    weights = relative_weights(scores, visible, torch)[-1]
+    shares = weights / weights.sum(-1, keepdim=True).clamp_min(1)  # the largest is 1
     signal = None if pull is None else _signal(call, pull, chosen, shares)
     scale = call.scale if isinstance(call, ProductCall) else 1.0
     parts |= spread_statistics(
@@ -132,12 +136,6 @@ def _block(
     if isinstance(call, ProductCall):
         parts["size"] = call.of_heads[:, :, chosen].abs().amax(-1).to(dtype)
     return parts | {"counted": counted.to(dtype)}
-
-
-def _filled(scores: Tensor, visible: Tensor) -> Tensor:
-    """Scores whose softmax is finite in rows without a visible key, too."""
-    hidden = torch.where(visible, scores, -math.inf)
-    return torch.where(visible.any(-1, keepdim=True), hidden, 0.0)
 
 
 def _signal(call: Call, pull: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
