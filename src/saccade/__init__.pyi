@@ -1,6 +1,8 @@
 # Written by `python -m saccade.names`.
 from saccade.core.attention_rows import chosen_rows as chosen_rows
+from saccade.core.attention_rows import rounding_shift as rounding_shift
 from saccade.core.attention_rows import row_statistics as row_statistics
+from saccade.core.attention_rows import spread_statistics as spread_statistics
 from saccade.core.batches import AbstractBatches as AbstractBatches
 from saccade.core.batches import Buckets as Buckets
 from saccade.core.batches import Fresh as Fresh
@@ -42,6 +44,7 @@ from saccade.core.interfaces import AbstractTheory as AbstractTheory
 from saccade.core.interfaces import AttentionLayer as AttentionLayer
 from saccade.core.interfaces import Batch as Batch
 from saccade.core.interfaces import BuiltModel as BuiltModel
+from saccade.core.interfaces import HasAblations as HasAblations
 from saccade.core.interfaces import HasAttentionLayers as HasAttentionLayers
 from saccade.core.interfaces import HasLabels as HasLabels
 from saccade.core.interfaces import HasTopicItems as HasTopicItems
@@ -67,7 +70,9 @@ from saccade.core.optimiser import GradientDescent as GradientDescent
 from saccade.core.optimiser import GradientFlow as GradientFlow
 from saccade.core.optimiser import OptaxOptimiser as OptaxOptimiser
 from saccade.core.optimiser import PartRate as PartRate
+from saccade.core.paths import named as named
 from saccade.core.paths import part as part
+from saccade.core.paths import paths as paths
 from saccade.core.plan import Plan as Plan
 from saccade.core.progress import Progress as Progress
 from saccade.core.progress import ProgressLine as ProgressLine
@@ -97,6 +102,7 @@ from saccade.core.statistics import Mean as Mean
 from saccade.core.statistics import Pooled as Pooled
 from saccade.core.statistics import Rate as Rate
 from saccade.core.statistics import RateDifference as RateDifference
+from saccade.core.statistics import exact_interval as exact_interval
 from saccade.core.statistics import log_slope as log_slope
 from saccade.core.statistics import rank_correlation as rank_correlation
 from saccade.core.statistics import t_interval as t_interval
@@ -182,6 +188,9 @@ from saccade.models.word_classifier import WordClassifier as WordClassifier
 from saccade.models.word_classifier import WordClassifierConfig as WordClassifierConfig
 from saccade.models.word_proxy import WordProxy as WordProxy
 from saccade.models.word_proxy import WordProxyConfig as WordProxyConfig
+from saccade.probes.ablations import Ablations as Ablations
+from saccade.probes.attention import AbstractLayerProbe as AbstractLayerProbe
+from saccade.probes.attention import AttentionSpread as AttentionSpread
 from saccade.probes.attention import AttentionStatistics as AttentionStatistics
 from saccade.probes.co_occurrence import AbstractIdTable as AbstractIdTable
 from saccade.probes.co_occurrence import CountTable as CountTable
@@ -205,6 +214,7 @@ from saccade.probes.model_probe import AbstractModelProbe as AbstractModelProbe
 from saccade.probes.motion import AbstractPartProbe as AbstractPartProbe
 from saccade.probes.motion import Displacements as Displacements
 from saccade.probes.motion import GradientNorms as GradientNorms
+from saccade.probes.motion import SecondMoments as SecondMoments
 from saccade.probes.motion import StableRanks as StableRanks
 from saccade.probes.performance import AbstractSplitProbe as AbstractSplitProbe
 from saccade.probes.performance import Accuracy as Accuracy
@@ -253,6 +263,7 @@ from saccade.tasks.pathfinder import Pathfinder as Pathfinder
 from saccade.tasks.random_sequences import HasVectors as HasVectors
 from saccade.tasks.random_sequences import RandomSequences as RandomSequences
 from saccade.tasks.random_sequences import Sequences as Sequences
+from saccade.tasks.repeated_words import RepeatedWords as RepeatedWords
 from saccade.tasks.topic_documents import AbstractTopicTask as AbstractTopicTask
 from saccade.tasks.topic_documents import Documents as Documents
 from saccade.tasks.topic_documents import HasTopicIds as HasTopicIds

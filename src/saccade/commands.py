@@ -307,6 +307,8 @@ def _keep_as_known(entries: Sequence[Entry], file: Path) -> int:
 def diagnose_command(options: DiagnoseOptions, paths: list[str]) -> int:
     from saccade.diagnosis.catalogue import diagnose
 
+    if options.try_:
+        return _try_remedies(options, paths)
     found, problems = [], []
     for file in _files(paths):
         try:
@@ -329,6 +331,30 @@ def diagnose_command(options: DiagnoseOptions, paths: list[str]) -> int:
         terminal.print_to_terminal(*(terminal.diagnosis_text(*one) for one in found))
     faulty = any(one.found for _, _, some in found for one in some)
     return int(faulty or any(isinstance(error, FileError) for error in problems))
+
+
+def _try_remedies(options: DiagnoseOptions, paths: list[str]) -> int:
+    from saccade.diagnosis.trying import tried
+
+    if options.step is not None:
+        raise ConfigError("--step: got a step with --try, allowed: remedies begin at the last one")
+    if options.steps is not None and options.steps < 1:
+        raise ConfigError(f"--steps: got {options.steps}, allowed: a whole number, at least 1")
+    attempts = []
+    with terminal.ProgressDisplay() as display:
+        for study, record in _opened(_files(paths), options.study, mention=False):
+            if isinstance(study, StoredStudy) or study.name == "watched":
+                raise ConfigError(
+                    f"--try: got a record of {record.study}, allowed: records of studies that are "
+                    "installed (or named with --study), whose trainings can go on"
+                )
+            lab = Lab(options.output / "cache", record.precision, display)  # pyright: ignore[reportArgumentType]
+            attempts += tried(record, study, lab, options.steps)
+    if options.json:
+        print(json.dumps([one.plain() for one in attempts], indent=2))
+    else:
+        terminal.print_to_terminal(terminal.attempt_table(attempts))
+    return 0
 
 
 def compact_command(options: CompactOptions, paths: list[str]) -> int:

@@ -310,7 +310,8 @@ def test_attention_layers_are_those_of_the_forward_pass(kernel, monkeypatch):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
         assert found.shape == (4, CONFIG.heads, LONGEST, LONGEST)
         np.testing.assert_array_equal(layer.words, MASK)
-        assert not layer.causal
+        assert layer.future_weight == 1
+        np.testing.assert_allclose(layer.padding_weight, 0)
         found = np.asarray(found)
         assert np.allclose(found.sum(-1), 1, rtol=1e-5) == (kernel == "softmax")
         assert np.all(np.moveaxis(found, -1, 1)[~MASK] == 0)

@@ -65,7 +65,7 @@ def layer_of(kernel: Any, causal: bool, masked: bool, scale: float = 1.0) -> Att
         for _ in range(2)
     )
     mask = jnp.asarray(MASK) if masked else None
-    return AttentionLayer(queries, keys, kernel, mask, mask, causal)
+    return AttentionLayer(queries, keys, kernel, mask, mask, future_weight=0.0 if causal else 1.0)
 
 
 def expected_layer(layer: AttentionLayer, places: Any = range(POSITIONS)) -> dict[str, np.ndarray]:
@@ -80,7 +80,7 @@ def expected_layer(layer: AttentionLayer, places: Any = range(POSITIONS)) -> dic
     found: dict[str, list[list[float]]] = {}
     for example in range(EXAMPLES):
         for place in places:
-            visible = mask[example] & ((np.arange(POSITIONS) <= place) | (not layer.causal))
+            visible = mask[example] & ((np.arange(POSITIONS) <= place) | (layer.future_weight != 0))
             if not words[example, place] or not visible.any():
                 continue
             rows = [
@@ -249,12 +249,16 @@ def test_layers_of_another_kind_are_refused():
 # -- the probe -------------------------------------------------------------------------------------
 
 
+def of_examples(layer: AttentionLayer, chosen: Any) -> AttentionLayer:
+    return jax.tree.map(lambda leaf: leaf[chosen] if jnp.ndim(leaf) else leaf, layer)
+
+
 def moment_of(layers: Any) -> Moment:
     """Of a model that gives these layers, of chosen examples."""
 
     class Model:
         def attention_layers(self, batch: Any) -> Any:
-            return [jax.tree.map(lambda leaf: leaf[batch.words[:, 0]], layer) for layer in layers]
+            return [of_examples(layer, batch.words[:, 0]) for layer in layers]
 
     rows = jnp.arange(EXAMPLES, dtype=jnp.int32)
     batch = Batch(rows[:, None], rows)
@@ -268,7 +272,7 @@ def test_the_probe_has_a_row_per_layer_and_a_column_per_head():
         expected = expected_layer(layer)
         assert_close({name: value[number] for name, value in ours.items()}, expected)
     few = jax.jit(lambda layers: AttentionStatistics(examples=2)(moment_of(layers)))(layers)
-    ends = jax.tree.map(lambda leaf: leaf[np.asarray([0, 4])], layers[0])
+    ends = of_examples(layers[0], np.asarray([0, 4]))
     expected = jax.jit(lambda layer: layer_statistics(layer, 128))(ends)
     np.testing.assert_allclose(few["own_mass"][0], expected["own_mass"], rtol=1e-6)
 

@@ -12,8 +12,11 @@ v_j what the query gets, L a loss, and g_j = <dL/do, v_j> what it would gain by 
     uniform entropy  log of the number of visible keys: the most that the entropy can be
     score spread     standard deviation of s over the visible keys, each counted once
     key spread       sd_p(k) = sqrt(E_p |k - E_p k|^2)
+    score reach      scale sd_p(k): how far a query of norm 1 can move its scores apart
     value signal     sd_p(g)
     query gradient   |dL/dq| = scale |Cov_p(g, k)|  =  scale sd_p(g) sd_p(k) alignment
+    rounding shift   half the sum of |p - p'|, where p' is the attention of scores as a lower
+                     precision holds them: the share of attention that rounding moves
     alignment        between 0 and 1; reported times sqrt(effective keys): without the factor it
                      repeats the entropy. If g knows nothing of the keys, it is about 1 where
                      attention is uniform, and somewhat less where it is peaked
@@ -30,6 +33,7 @@ from jaxtyping import Bool, Float, Int
 
 BLOCK = 2**20
 """Scores that are computed at once."""
+REACH = "scale x spread of the keys: how far a query of norm 1 moves its scores"
 PerRow = Float[Any, "*some row"]
 Table = Float[Any, "*some row key"]
 
@@ -154,6 +158,18 @@ def spread_statistics(
         aligned = found["query_gradient"] / xp.where(bound > 0, bound, 1.0)
         found["query_alignment"] = xp.where(bound > 0, aligned, 0.0) * xp.sqrt(effective)
     return found
+
+
+def rounding_shift(
+    scores: Table, rounded: Table, visible: Bool[Any, "*#some #row key"], xp: Any
+) -> PerRow:
+    """The share of attention that goes to other keys if scores are rounded."""
+    found = []
+    for one in (scores, rounded):
+        weights = relative_weights(one, visible, xp)[-1]
+        total = xp.sum(weights, axis=-1)
+        found.append(weights / xp.where(total > 0, total, 1.0)[..., None])
+    return xp.sum(xp.abs(found[0] - found[1]), axis=-1) / 2
 
 
 def _norm(vectors: Float[Any, "*some part"], xp: Any) -> Any:

@@ -341,7 +341,7 @@ class Engine(Ensemble):
     def _measured(
         self, carry: Carry, member: Members, data: Splits, *, probes: Sequence[AbstractProbe]
     ) -> dict[str, Array]:
-        task, _, _ = self._filled(member)
+        task, _, optimiser = self._filled(member)
         model = self.whole(carry.learned, carry.still)
         moment = Moment(
             task,
@@ -352,6 +352,8 @@ class Engine(Ensemble):
             partial(self._initial, member) if self.origin is None else lambda: self.origin,
             data.validation,
             self._chunk,
+            None if self.origin is not None else optimiser,
+            None if self.origin is not None else carry.optimiser_state,
         )
         measured: dict[str, Array] = {"loss": moment.loss, "diverged_at": carry.diverged}
         if carry.elapsed is not None:

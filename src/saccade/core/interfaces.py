@@ -249,8 +249,10 @@ class AttentionLayer(eqx.Module):
     """True where a key may be attended to; None if all may."""
     words: Bool[Array, "example key"] | None = None
     """True where a key is a word (and not padding); None if all are."""
-    causal: bool = eqx.field(default=False, static=True)
-    """Whether a query sees only keys up to its own position."""
+    padding_weight: Any = 0.0
+    """What the weight of a key that `mask` leaves out is multiplied by: 0 if it is hidden."""
+    future_weight: Any = 1.0
+    """The same for keys behind the query's own position: 0 if attention is causal."""
     asked: Bool[Array, "example query"] | None = None
     """True where a query counts; None: where `words` has a word, if queries and keys are the same
     words."""
@@ -259,6 +261,14 @@ class AttentionLayer(eqx.Module):
     placed: bool = eqx.field(default=True, static=True)
     """Whether query i has position i, and with it a key of its own and distances; the one query
     that sums up a sentence has not."""
+    rounded: bool = eqx.field(default=False, static=True)
+    """Whether the model rounds its scores to bfloat16."""
+    values: Float[Array, "example head key value"] | None = None
+    """What is added up, if the layer says so."""
+    output: Float[Array, "head value feature"] | None = None
+    """The matrix that each head's sum is multiplied by, before heads are added."""
+    tokens: Float[Array, "example key feature"] | None = None
+    """What enters the layer, of which queries and keys are made."""
 
 
 def cross_entropy(
@@ -274,6 +284,19 @@ class HasAttentionLayers(Protocol):
     """A model that gives the attention of its layers, for the general probes of attention."""
 
     def attention_layers(self, batch: Any) -> Sequence[AttentionLayer]: ...
+
+
+class HasAblations(Protocol):
+    """A model whose attention can be taken away, a layer or a head at a time."""
+
+    @property
+    def ablated_shape(self) -> tuple[int, int]:
+        """Layers, and heads per layer."""
+        ...
+
+    def ablated(self, layer: int, head: int | None = None) -> Any:
+        """This model with uniform attention in a layer, or without one of its heads."""
+        ...
 
 
 class AbstractModel(eqx.Module):
@@ -363,7 +386,10 @@ class BuiltModel(AbstractModelConfig):
 
 
 class Moment:
-    """One moment of one member's training. What no probe uses is not computed."""
+    """One moment of one member's training. What no probe uses is not computed.
+
+    `optimiser` and `optimiser_state` are None where models are measured that were not trained here.
+    """
 
     def __init__(
         self,
@@ -375,8 +401,11 @@ class Moment:
         build: Callable[[], Any],
         validation: Any = None,
         chunk: int | None = None,
+        optimiser: Any = None,
+        optimiser_state: Any = None,
     ):
         self.task, self.model = task, model
+        self.optimiser, self.optimiser_state = optimiser, optimiser_state
         self._splits = {"train": train, "validation": validation, "test": test}
         self._loss, self._build, self._chunk = loss, build, chunk
         self._known: dict[Any, Any] = {}

@@ -8,20 +8,33 @@ from typing import Any, ClassVar
 
 import xarray as xr
 
+from saccade.core.optimiser import Adam
 from saccade.diagnosis.fault import AbstractFault, Signs
+from saccade.diagnosis.setup import Setup
 
 
 class EpsilonSwallows(AbstractFault):
     title: ClassVar = "Adam's epsilon swallows the gradient"
     quantity: ClassVar = "root of Adam's mean squared gradient, over epsilon"
     bound: ClassVar = "at most 1, and not 0"
-    why: ClassVar = "published: Wortsman et al. 2023, section 3.4"
+    why: ClassVar = "published, as an order of magnitude: Wortsman et al. 2023, section 3.4"
     cause: ClassVar = "gradients are as small as epsilon: a scaled loss, or a large model"
     remedy: ClassVar = "a smaller epsilon, such as 1e-15, or a larger loss"
     worst: ClassVar = "smallest"
     needs: ClassVar = ("second_moment",)
+    severities: ClassVar = (1e-5, 1e-4, 1e-3, 1e-1, 1e2)
     how_to_get: ClassVar = "give Watch the optimiser, one of Adam's kind"
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         ratio = run["second_moment"]
         return Signs(ratio, (ratio > 0) & (ratio <= 1))  # 0: no gradient comes at all
+
+    def planted(self, healthy: Setup) -> Setup | None:
+        if not isinstance(healthy.optimiser, Adam):
+            return None
+        return healthy.swept("optimiser.epsilon", self.severities)
+
+    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
+        if not isinstance(setup.optimiser, Adam):
+            return {}
+        return {"epsilon 1e-15": setup.changed("optimiser.epsilon", 1e-15)}

@@ -7,6 +7,7 @@ import xarray as xr
 
 from saccade.diagnosis.fault import AbstractFault, Signs
 from saccade.diagnosis.padding_attended import LEAST
+from saccade.diagnosis.setup import Setup
 
 
 class FutureVisible(AbstractFault):
@@ -17,6 +18,7 @@ class FutureVisible(AbstractFault):
     cause: ClassVar = "the causal mask is missing, or turned round"
     remedy: ClassVar = "pass is_causal=True, or a mask that hides keys behind the query"
     needs: ClassVar = ("future_mass",)
+    severities: ClassVar = (1e-8, 1e-6, 1e-4, 1e-2, 1.0)
 
     def reason_not_to_check(self, run: xr.Dataset, about: Mapping[str, Any]) -> str:
         lacking = super().reason_not_to_check(run, about)
@@ -27,3 +29,11 @@ class FutureVisible(AbstractFault):
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         mass = run["future_mass"]
         return Signs(mass, mass > LEAST)
+
+    def planted(self, healthy: Setup) -> Setup | None:
+        path = healthy.path("future_weight")
+        return healthy.swept(path, self.severities) if healthy.causal and path else None
+
+    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
+        path = setup.path("future_weight")
+        return {"a causal mask": setup.changed(path, 0.0)} if path else {}

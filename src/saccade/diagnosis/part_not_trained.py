@@ -5,16 +5,21 @@ from typing import Any, ClassVar
 
 import xarray as xr
 
+from saccade.core.optimiser import PartRate
+from saccade.core.sweep import Swept
 from saccade.diagnosis.fault import AbstractFault, Signs
+from saccade.diagnosis.setup import SEVERITY, Setup
 
 STEPS = 10
 """Steps after which a matrix that learns has moved."""
+ROUNDING = 1e-6
+"""Of the norm: a start that is computed again may differ by some units of the last digit."""
 
 
 class PartNotTrained(AbstractFault):
     title: ClassVar = "a part is not trained"
     quantity: ClassVar = "displacement of the weights from their start"
-    bound: ClassVar = f"exactly 0 after {STEPS} steps, or moved although no gradient came"
+    bound: ClassVar = f"0, up to rounding, after {STEPS} steps, or moved although no gradient came"
     why: ClassVar = "derived: a gradient that is not exactly 0 moves some weight"
     cause: ClassVar = (
         "the weights are frozen, no group of the optimiser has them, its rate is 0, or their "
@@ -25,11 +30,20 @@ class PartNotTrained(AbstractFault):
     )
     worst: ClassVar = "smallest"
     needs: ClassVar = ("displacement",)
+    severities: ClassVar = (1e-1, 1e-2, 1e-3, 1e-4, 0.0)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         moved = run["displacement"]
         since = moved["step"] - moved["step"][0]
-        still = moved == 0
+        still = moved <= ROUNDING * run["part_norm"] if "part_norm" in run else moved == 0
         if "second_moment" in run:
             still = still | (run["second_moment"] == 0)
         return Signs(moved, still & (since >= STEPS))
+
+    def planted(self, healthy: Setup) -> Setup | None:
+        part = "layers.*.attention.key" if healthy.path("heads") else "keys"
+        slow = PartRate(part, Swept.over(SEVERITY, self.severities))  # pyright: ignore[reportArgumentType]
+        return healthy.changed("optimiser.parts", (slow,))
+
+    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
+        return {"one rate for all parts": setup.changed("optimiser.parts", ())}

@@ -1,6 +1,7 @@
 """Keys are nearly the same vector, so that softmax cannot tell them apart: attention is uniform
 whatever the query, and the query's gradient, scale Cov_p(g, k), vanishes with the spread of keys
-(`theory/kernel_blindness.py`).
+(`theory/kernel_blindness.py`). They share a large part beside which differences are small; or, if
+keys do not learn, they are all near 0.
 
 Scores with standard deviation s, small, give an entropy of s^2 / 2 below uniform: 0.01 nat at
 s = 0.14.
@@ -11,24 +12,49 @@ from typing import Any, ClassVar
 
 import xarray as xr
 
-from saccade.diagnosis.fault import AbstractFault, Signs
+from saccade.core.optimiser import Adam, GradientDescent
+from saccade.diagnosis.fault import AbstractFault, Signs, of_kind
+from saccade.diagnosis.part_not_trained import ROUNDING
+from saccade.diagnosis.setup import Setup
 
 SPREAD, SCORES = 1e-2, 0.14
 
 
 class SoftmaxBlind(AbstractFault):
     title: ClassVar = "softmax is blind: keys are alike"
-    quantity: ClassVar = "spread of keys over their norm"
+    quantity: ClassVar = "spread of keys, over their norm (or over 1, if keys do not learn)"
     bound: ClassVar = f"below {SPREAD:g}, while scores spread by less than {SCORES:g}"
     why: ClassVar = (
         "derived: such scores lower the entropy by less than 0.01 nat; the bound of the keys is "
-        "provisional, not calibrated"
+        "calibrated (diagnosis_errors)"
     )
     cause: ClassVar = "keys share one large constant part, such as a bias, and differ by little"
     remedy: ClassVar = "take the mean off the keys, enlarge what differs, or a Gaussian kernel"
     worst: ClassVar = "smallest"
-    needs: ClassVar = ("key_spread", "key_norm", "score_spread")
+    needs: ClassVar = ("key_spread", "key_norm", "score_spread", "score_reach")
+    severities: ClassVar = (0.3, 0.1, 0.03, 1e-2, 1e-3)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
-        ratio = run["key_spread"] / run["key_norm"]
-        return Signs(ratio, (ratio < SPREAD) & (run["score_spread"] < SCORES))
+        spread, norm, reach = (run[name] for name in ("key_spread", "key_norm", "score_reach"))
+        ratio = spread / norm.where(norm > 0)
+        stay = xr.DataArray(True)
+        if "displacement" in run:
+            keys = of_kind(run["displacement"], "key")
+            stay = (keys <= ROUNDING * of_kind(run["part_norm"], "key")).all("part")
+        # Small keys that learn do not stay small; those that do not learn are as good as none.
+        ratio = xr.where(stay & (reach < ratio.fillna(1.0)), reach, ratio)
+        # Of a kernel that does not normalise, no reach is given: it is not blind.
+        blind = (ratio < SPREAD) & (run["score_spread"] < SCORES) & reach.notnull()
+        return Signs(ratio.where(reach.notnull()), blind)
+
+    def planted(self, healthy: Setup) -> Setup | None:
+        # Adam moves weights by its rate however small their gradients, and leaves it at once.
+        path = healthy.path("query_key_scale")
+        if not path or not isinstance(healthy.optimiser, GradientDescent):
+            return None
+        return healthy.changed(healthy.path("key_offset"), 1.0).swept(path, self.severities)
+
+    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
+        kernel = setup.path("kernel")
+        found = {"a Gaussian kernel": setup.changed(kernel, "gaussian")} if kernel else {}
+        return found | {"Adam": setup.changed("optimiser", Adam(1e-3))}

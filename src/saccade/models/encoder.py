@@ -7,11 +7,12 @@
 Normalisation stands before each block (pre-LN), GELU is exact (by the error function), and a final
 LayerNorm stands before the head. Attention has any number of heads and either kernel; padding is no
 key. Queries and keys may be normalised (`query_key_norm`: root mean square 1 in every head, then a
-trained scale) and divided by the square root of a temperature. Attention is computed in blocks of
-rows, or fused on a GPU (`models/fused_attention.py`). Dropout (inverted: what is kept is divided by
-its probability) acts on the sum x_0, on what attention adds and on what the feed-forward block
-adds; not on attention weights or hidden units. It acts only if a key is given, which training does
-and measuring does not.
+trained scale) and divided by the square root of a temperature. With `future_weight=0` attention is
+causal, and the encoder a decoder; without skip connections (`skip=0`) nothing of x is kept where a
+block adds to it. Attention is computed in blocks of rows, or fused on a GPU
+(`models/fused_attention.py`). Dropout (inverted: what is kept is divided by its probability) acts
+on the sum x_0, on what attention adds and on what the feed-forward block adds; not on attention
+weights or hidden units. It acts only if a key is given, which training does and measuring does not.
 
 Parts by path: `embedding`, `positions`, `layers.0.attention.query` (`key`, `value`, `output`),
 `layers.0.feed_forward.inner` (`outer`), `norm` and `head`.
@@ -53,6 +54,7 @@ from saccade.tasks.keyword_sentences import KeywordSentences
 
 HeadName = Literal["classification", "masked"]
 Pooling = Literal["mean", "first"]
+ScorePrecision = Literal["full", "bfloat16"]
 States = Float[Array, "sentence position dimension"]
 PerHead = Float[Array, "sentence head position part"]
 Words = Bool[Array, "sentence position"] | None
@@ -110,13 +112,22 @@ class SelfAttention(eqx.Module):
     temperature: Any = 1.0
     """Divides all scores."""
     fused: bool = eqx.field(default=False, static=True)
+    padding_weight: Any = 0.0
+    future_weight: Any = 1.0
+    rounded: bool = eqx.field(default=False, static=True)
+    """Whether scores are rounded to bfloat16."""
 
-    def _split(self, vectors: States) -> PerHead:
+    @property
+    def _how(self) -> dict[str, Any]:
+        names = ("padding_weight", "future_weight", "rounded")
+        return {name: getattr(self, name) for name in names}
+
+    def split(self, vectors: States) -> PerHead:
         return jnp.swapaxes(vectors.reshape(*vectors.shape[:2], self.heads, -1), 1, 2)
 
     def queries_and_keys(self, states: States) -> tuple[PerHead, PerHead]:
         """With the temperature: the square root of it in each."""
-        found = [self._split(one(states)) for one in (self.query, self.key)]
+        found = [self.split(one(states)) for one in (self.query, self.key)]
         if self.norms is not None:
             found = [norm(one) for norm, one in zip(self.norms, found, strict=True)]
         if not (isinstance(self.temperature, float | int) and self.temperature == 1):
@@ -126,9 +137,24 @@ class SelfAttention(eqx.Module):
     def __call__(self, states: States, queries: PerHead, keys: PerHead, words: Words) -> States:
         # In a sentence without a word all positions are keys: nothing uses the result.
         seen = None if words is None else words | ~jnp.any(words, axis=-1, keepdims=True)
-        values = self._split(self.value(states))
-        found = mixed(self.kernel, queries, keys, values, seen, fused=self.fused)
+        values = self.split(self.value(states))
+        found = mixed(self.kernel, queries, keys, values, seen, fused=self.fused, **self._how)
         return self.output(jnp.swapaxes(found, 1, 2).reshape(states.shape))
+
+    def seen(self, states: States, queries: PerHead, keys: PerHead, words: Words) -> AttentionLayer:
+        """What probes of attention see."""
+        output = self.output.weights.reshape(self.heads, -1, states.shape[-1])
+        return AttentionLayer(
+            queries,
+            keys,
+            self.kernel,
+            words,
+            words,
+            values=self.split(self.value(states)),
+            output=output,
+            tokens=states,
+            **self._how,
+        )
 
 
 class FeedForward(eqx.Module):
@@ -178,6 +204,8 @@ class Encoder(AbstractModel):
     pooling: Pooling = eqx.field(static=True)
     selected_share: float = eqx.field(static=True)
     """Share of the positions that are selected for prediction; 1 if it is not known."""
+    skip: Any = 1.0
+    """What states are multiplied by where a block adds to them."""
 
     def with_attention(self, **changes: Any) -> "Encoder":
         """The same weights with other attention: another kernel, `fused` or not."""
@@ -210,12 +238,29 @@ class Encoder(AbstractModel):
             inputs = layer.attention_norm(states)
             queries, keys = layer.attention.queries_and_keys(inputs)
             found = layer.attention(inputs, queries, keys, batch.mask)
-            states = states + dropped(found, self.dropout, next(drops))
+            states = self._kept(states) + dropped(found, self.dropout, next(drops))
             found = layer.feed_forward(layer.feed_forward_norm(states))
-            states = states + dropped(found, self.dropout, next(drops))
-            kernel = layer.attention.kernel
-            seen.append(AttentionLayer(queries, keys, kernel, batch.mask, batch.mask))
+            states = self._kept(states) + dropped(found, self.dropout, next(drops))
+            seen.append(layer.attention.seen(inputs, queries, keys, batch.mask))
         return self.norm(states), tuple(seen)
+
+    def _kept(self, states: States) -> States:
+        plain = isinstance(self.skip, float | int) and self.skip == 1
+        return states if plain else self.skip * states
+
+    @property
+    def ablated_shape(self) -> tuple[int, int]:
+        return len(self.layers), self.layers[0].attention.heads
+
+    def ablated(self, layer: int, head: int | None = None) -> "Encoder":
+        """With uniform softmax attention in a layer (queries of 0), or without one of its heads."""
+        if head is None:
+            parts = lambda tree: tree.layers[layer].attention.query  # noqa: E731
+            return eqx.tree_at(parts, self, jax.tree.map(jnp.zeros_like, parts(self)))
+        weights = lambda tree: tree.layers[layer].attention.output.weights  # noqa: E731
+        heads = self.layers[layer].attention.heads
+        whose = jnp.arange(heads).repeat(weights(self).shape[0] // heads)
+        return eqx.tree_at(weights, self, jnp.where(whose[:, None] == head, 0.0, weights(self)))
 
     def _drops(self, key: PRNGKeyArray | None) -> list[PRNGKeyArray | None]:
         """A key per place of dropout."""
@@ -253,9 +298,12 @@ class Encoder(AbstractModel):
         return jnp.where(count > rows, jnp.nan, -found / jnp.maximum(count, 1))
 
     def trainable(self) -> PyTree:
-        found = without(super().trainable(), ("dropout",))
-        temperatures = lambda tree: [layer.attention.temperature for layer in tree.layers]  # noqa: E731
-        return eqx.tree_at(temperatures, found, [False] * len(self.layers))
+        found = without(super().trainable(), ("dropout", "skip"))
+        names = ("temperature", "padding_weight", "future_weight")
+        settings = lambda tree: [  # noqa: E731
+            getattr(layer.attention, name) for layer in tree.layers for name in names
+        ]
+        return eqx.tree_at(settings, found, [False] * (len(names) * len(self.layers)))
 
 
 def dropped(
@@ -303,9 +351,24 @@ class EncoderConfig(AbstractModelConfig):
     """Initial standard deviation of every weight matrix, times the square root of its inputs."""
     embedding_std: float = 1.0
     """Initial standard deviation of embedding and positions."""
+    future_weight: float = 1.0
+    """Weight of keys behind the query: 1 as all others, 0 hidden, which makes it a decoder."""
+    padding_weight: float = 0.0
+    """Weight of padding: 0 hidden, 1 as of words, as without a mask."""
+    skip: float = 1.0
+    """What states are multiplied by where a block adds to them; 0: no skip connections."""
+    score_precision: ScorePrecision = "full"
+    """full: that of the training; bfloat16: scores of attention are rounded to it."""
 
     def __post_init__(self):
         require_choices(self)
+        require_finite(self, "future_weight", "padding_weight", "skip")
+        plain = (self.future_weight, self.padding_weight, self.score_precision) == (1, 0, "full")
+        if self.fused and not plain:
+            raise ConfigError(
+                "fused: got True, allowed: False with a future_weight, a padding_weight or a "
+                "score_precision of its own, which fused attention has not"
+            )
         shapes = ("layers", "heads", "dimension", "hidden", "longest")
         require_single(self, "because shapes depend on it", *shapes)
         require_count(self, "layers", "heads", "dimension", "hidden")
@@ -347,6 +410,7 @@ class EncoderConfig(AbstractModelConfig):
             self.dropout,
             self.pooling,
             _selected_share(task),
+            self.skip,
         )
 
     def _weights(self, key: PRNGKeyArray, inputs: int, outputs: int) -> Float[Array, "input unit"]:
@@ -360,6 +424,7 @@ class EncoderConfig(AbstractModelConfig):
         query, key_map, value, output = (self._linear(one, size, size) for one in keys[:4])
         norm = RootMeanSquare(jnp.ones(size // self.heads))
         how = ((norm, norm) if self.query_key_norm else None, self.temperature, self.fused)
+        how += (self.padding_weight, self.future_weight, self.score_precision == "bfloat16")
         return EncoderLayer(
             LayerNorm.build(size),
             SelfAttention(query, key_map, value, output, KERNELS[self.kernel], self.heads, *how),

@@ -2,7 +2,8 @@
 a table of all queries and keys.
 
 **Explicitly**, in blocks of rows, which the backward pass computes again; anywhere, in the
-precision of the training.
+precision of the training (or with scores that are rounded to bfloat16, to see what that does).
+Padding, and keys behind the query, may have any weight between hidden and seen.
 
 **Fused**, by the kernel of GPUs for softmax attention (cuDNN), in bfloat16. Padding is a number
 behind every key: an extra feature that is 1 in queries and far below 0 in keys that are not seen.
@@ -31,7 +32,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from saccade.models.kernels import AbstractKernel, Softmax
 
@@ -77,31 +78,78 @@ def mixed(
     seen: Seen = None,
     *,
     fused: bool = False,
+    **how: Any,
 ) -> PerHead:
-    """The sums of the values of the keys that are seen, by the weights of each query."""
+    """The sums of the values of the keys that are seen, by the weights of each query; `how` as
+    `in_rows` has it, which attention that is fused has not.
+    """
     if fused and not why_not_fused(queries.shape[-1]):
         return by_softmax(kernel, queries, keys, values, seen, _cudnn, jnp.bfloat16)
-    return in_rows(kernel, queries, keys, values, seen)
+    return in_rows(kernel, queries, keys, values, seen, **how)
 
 
 def in_rows(
-    kernel: AbstractKernel, queries: PerHead, keys: PerHead, values: PerHead, seen: Seen = None
+    kernel: AbstractKernel,
+    queries: PerHead,
+    keys: PerHead,
+    values: PerHead,
+    seen: Seen = None,
+    *,
+    padding_weight: Any = 0.0,
+    future_weight: Any = 1.0,
+    rounded: bool = False,
 ) -> PerHead:
     """Explicitly, some rows at a time."""
 
-    def of_rows(some: Float[Array, "sentence head row part"]) -> PerHead:
+    def of_rows(
+        some: Float[Array, "sentence head row part"], places: Int[Array, " row"]
+    ) -> PerHead:
         scores = kernel.scores(some, keys)
-        if seen is not None:
-            scores = jnp.where(seen[:, None, None], scores, -jnp.inf)
+        scores = with_rounding(scores) if rounded else scores
+        mask = None if seen is None else seen[:, None, None]
+        scores = with_visibility(scores, mask, places, padding_weight, future_weight)
         return jnp.einsum("bhqk,bhkd->bhqd", kernel.weights(scores), values)
 
     sentences, heads, length, _ = queries.shape
     rows = max(1, ROWS_AND_KEYS // (sentences * heads * keys.shape[2]))
+    places = jnp.arange(length)
     if rows >= length:
-        return of_rows(queries)
-    of_row = jax.checkpoint(lambda row: of_rows(row[:, :, None])[:, :, 0])
-    found = jax.lax.map(of_row, jnp.moveaxis(queries, 2, 0), batch_size=rows)
+        return of_rows(queries, places)
+    of_row = jax.checkpoint(lambda row: of_rows(row[0][:, :, None], row[1][None])[:, :, 0])
+    found = jax.lax.map(of_row, (jnp.moveaxis(queries, 2, 0), places), batch_size=rows)
     return jnp.moveaxis(found, 0, 2)
+
+
+def with_visibility(
+    scores: Float[Array, "*some row key"],
+    seen: Bool[Array, "*#some #row key"] | None,
+    places: Int[Array, " row"],
+    padding_weight: Any = 0.0,
+    future_weight: Any = 1.0,
+) -> Float[Array, "*some row key"]:
+    """Scores with those of keys that are not seen, and of keys behind a row's place, moved by the
+    logarithm of their weight: to minus infinity for a weight of 0.
+    """
+    if seen is not None:
+        scores = jnp.where(seen, scores, _moved(scores, padding_weight))
+    if not _is_plainly(1, future_weight):
+        later = jnp.arange(scores.shape[-1]) > places[:, None]
+        scores = jnp.where(later, _moved(scores, future_weight), scores)
+    return scores
+
+
+def _moved(scores: Array, weight: Any) -> Any:
+    return -jnp.inf if _is_plainly(0, weight) else scores + jnp.log(weight)
+
+
+def _is_plainly(number: int, weight: Any) -> bool:
+    """Whether a weight is this number, and neither swept nor traced."""
+    return isinstance(weight, float | int) and weight == number
+
+
+def with_rounding(scores: Float[Array, "*some"]) -> Float[Array, "*some"]:
+    """Scores as bfloat16 holds them."""
+    return _rounded(scores, jnp.bfloat16)
 
 
 def by_softmax(

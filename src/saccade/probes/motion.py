@@ -14,7 +14,8 @@ from jaxtyping import Array, Float
 
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Moment, Variable
-from saccade.core.paths import part
+from saccade.core.optimiser import Adam
+from saccade.core.paths import named, part, paths
 from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.models.encoder import EncoderConfig
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig
@@ -95,6 +96,44 @@ class GradientNorms(AbstractPartProbe):
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         return {"gradient_norm": jnp.stack([_norm(part) for part in self._parts(moment.gradient)])}
+
+
+class SecondMoments(AbstractPartProbe):
+    """Root of Adam's mean squared gradient over Adam's epsilon, root mean square over the numbers
+    of each part. NaN for parts that do not learn, and without Adam.
+    """
+
+    variables: ClassVar = {
+        "second_moment": Variable(("part",), "root of Adam's mean squared gradient, over epsilon")
+    }
+
+    def __call__(self, moment: Moment) -> dict[str, Array]:
+        states = [
+            one
+            for one in jax.tree.leaves(moment.optimiser_state, is_leaf=_is_adams)
+            if _is_adams(one)
+        ]
+        nothing = jnp.full(len(self.parts), jnp.nan)
+        if not states or not isinstance(moment.optimiser, Adam):
+            self._parts(moment.model)  # names that are wrong are refused
+            return {"second_moment": nothing}
+        learned = paths(states[0].nu)
+        corrected = 1 - moment.optimiser.second ** jnp.maximum(states[0].count, 1)
+        found = []
+        for pattern in self.parts:
+            arrays = part(moment.model, pattern, "parts")
+            if any(named(pattern, path) for path in learned):
+                arrays = part(states[0].nu, pattern, "parts")
+                mean = sum(map(jnp.sum, arrays)) / sum(one.size for one in arrays)
+                found.append(jnp.sqrt(mean / corrected) / moment.optimiser.epsilon)
+            else:
+                found.append(jnp.asarray(jnp.nan))
+        # Before the first step there is no gradient yet.
+        return {"second_moment": jnp.where(states[0].count > 0, jnp.stack(found), nothing)}
+
+
+def _is_adams(state: Any) -> bool:
+    return hasattr(state, "nu") and hasattr(state, "count")
 
 
 class StableRanks(AbstractPartProbe):

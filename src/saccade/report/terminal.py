@@ -11,7 +11,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -27,9 +27,12 @@ from saccade.core.lab import Plan
 from saccade.core.progress import Progress, duration
 from saccade.core.record import Record
 from saccade.core.study import Study
-from saccade.diagnosis.catalogue import Diagnosis, Sighting
 from saccade.report.formatting import SYMBOLS, counted, measured, measured_anywhere, number
 from saccade.report.judged import VerdictMap, verdict_maps
+
+if TYPE_CHECKING:  # models take a second to import, and few commands diagnose
+    from saccade.diagnosis.catalogue import Diagnosis, Sighting
+    from saccade.diagnosis.trying import Attempt
 
 COLOURS: dict[Verdict, str] = {"holds": "green", "fails": "red", "undetermined": "yellow"}
 PLAIN_INTERVAL = 10.0
@@ -220,46 +223,76 @@ def watched_table(record: Record) -> Table:
     return table
 
 
-def diagnosis_text(file: Path, record: Record, found: Sequence[Diagnosis]) -> RenderableType:
+def diagnosis_text(file: Path, record: Record, found: "Sequence[Diagnosis]") -> RenderableType:
     """Arms with a fault, the cause first and then its consequences; arms without one; and what was
     not looked for.
     """
     lines = [Words(f"{file}: {record.title or record.study}", "bold")]
-    several = len(record.arms) > 1
+    several = len(found) > 1 or len(record.arms) > 1
     for one in found:
         shown = (*one.found, *one.information)
-        named = f"{one.arm}, step {one.step}" if several else f"step {one.step}"
-        lines += [Words(f"{named}:")] if shown else []
+        named = f"{one.title}, step {one.step}" if several else f"step {one.step}"
+        lines += [Words(f"{named}:")] if (*shown, *one.earlier) else []
         for place, sighting in enumerate(shown):
             lines += _sighting(sighting, "cause" if not place else "consequence, or besides")
-    sound = [one for one in found if not one.found]
+        for sighting in one.earlier:
+            lines += _sighting(sighting, "earlier, and over by then")
+    sound = [one for one in found if not one.found and not one.earlier]
     if sound:
         counts = sorted({len(one.looked_for) for one in sound})
         count = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
-        names = ", ".join(f"{one.arm} (step {one.step})" for one in sound)
+        names = ", ".join(f"{one.title} (step {one.step})" for one in sound)
         names = f": {names}" if several else f", at step {sound[0].step}"
-        lines.append(Words(f"none of the {count} faults that were looked for{names}", "green"))
+        told = f"none of the {count} faults that were looked for{names}"
+        lines.append(Words(f"{told[:_LONG]} ..." if len(told) > _LONG else told, "green"))
     reasons = {(fault.title, why) for one in found for fault, why in one.unchecked}
     everywhere = [one for one in reasons if all(_lacks(some, one) for some in found)]
     if everywhere:
-        texts = "; ".join(f"{fault} ({why})" for fault, why in sorted(everywhere))
-        lines.append(Words(f"not looked for: {texts}", "dim"))
+        by_reason: dict[str, list[str]] = {}
+        for fault, why in sorted(everywhere):
+            by_reason.setdefault(why, []).append(fault)
+        lines.append(Words(f"not looked for, {counted(len(everywhere), 'fault')}:", "dim"))
+        lines += [Words(f"  {', '.join(some)}: {why}", "dim") for why, some in by_reason.items()]
     notes = record.config.get("notes", ())
     return Group(*lines, *(Words(f"note: {one}", "dim") for one in notes))
 
 
-def _lacks(found: Diagnosis, reason: tuple[str, str]) -> bool:
+def attempt_table(attempts: "Sequence[Attempt]") -> RenderableType:
+    """What each remedy did."""
+    columns = ("arm", "remedy", "last loss", "time ratio", "in words")
+    table = _table(*columns, title="Remedies, tried")
+    for one in attempts:
+        known = one.ratio == one.ratio
+        interval = f"{number(one.low)}, {number(one.high)}"
+        ratio = f"{number(one.ratio)} [{interval}]" if known else ""
+        loss = number(one.loss) if one.loss == one.loss else ""
+        table.add_row(*map(Words, (one.arm, one.remedy, loss, ratio, one.verdict)))
+    faults = dict.fromkeys(f"{one.arm}: {one.fault.title}" for one in attempts)
+    note = (
+        "time ratio: steps with the remedy over steps without it, to half of the way from the first"
+        " loss to the least that any of an arm's runs reaches; geometric mean over runs, 95 %"
+        " interval"
+    )
+    return Group(*map(Words, faults), table, Words(note, "dim"))
+
+
+_LONG = 400
+"""Characters of a list of sound arms that are shown."""
+
+
+def _lacks(found: "Diagnosis", reason: tuple[str, str]) -> bool:
     return any((fault.title, why) == reason for fault, why in found.unchecked)
 
 
-def _sighting(one: Sighting, kind: str) -> list[Words]:
+def _sighting(one: "Sighting", kind: str) -> list[Words]:
     """A fault with its number, its bound and what to try."""
     fault = one.fault
     kind = "information" if fault.is_information else kind
     many = f", {one.places} places" if one.places else ""
     many += f", {one.seeds}" if one.seeds else ""
     where = f" ({one.where})" if one.where else ""
-    texts = [f"{fault.quantity}: {number(one.value)}{where}{many}"]
+    during = f" at step {one.steps[1]}, from step {one.steps[0]} on" if one.steps else ""
+    texts = [f"{fault.quantity}: {number(one.value)}{during}{where}{many}"]
     texts += [f"a sign if {fault.bound}; {fault.why}"]
     texts += [f"probable cause: {fault.cause}", f"to try: {fault.remedy}"]
     head = Words(f"  {kind}: {fault.title}", "" if fault.is_information else "red")

@@ -26,7 +26,7 @@ from saccade.core.sweep import require, require_count, require_positive, require
 from saccade.core.trajectory import at_start, first_step
 from saccade.models.attention_regression import query_curvature
 from saccade.models.kernels import KERNEL_TITLES, KernelName
-from saccade.probes.attention import AttentionStatistics
+from saccade.probes.attention import AttentionSpread, AttentionStatistics
 from saccade.probes.feature_matrix import FirstOrderQueries, ReachOfQueries
 from saccade.probes.motion import GradientNorms
 from saccade.studies._kernels import PAPER, AbstractKernelConfig, last_over_first, with_start
@@ -101,7 +101,7 @@ def experiment(config: Config, lab: Lab, kinds: Sequence[str] = KINDS) -> Arms:
     runs, cells = config.seed_numbers, range(first, first + config.phase_seeds)
     attention = AttentionStatistics("train")
     probes, grown = (gradient, attention), (ReachOfQueries(), FirstOrderQueries())
-    key_record = Recording(probes, Logarithmic(60), grown)
+    key_record = Recording((*probes, AttentionSpread("train")), Logarithmic(60), grown)
     query_record = Recording(probes, Logarithmic(60))
     loss_record = Recording((attention,), Logarithmic())
     ends = Recording(at=AtSteps((0, config.phase_steps)))

@@ -177,7 +177,9 @@ def _measured_words(
     # At least as many epochs as are measured: a training may stop at once.
     last = max(last, MEASURED - 1)
     at = tuple(np.linspace(0, last, MEASURED).round().astype(int).tolist())
-    probes = (DictionaryWords(), AttendedWords(), AttentionStatistics("validation"))
+    padding = PADDING if task.padding == "attended" else None
+    attention = AttentionStatistics("validation", padding=padding)
+    probes = (DictionaryWords(), AttendedWords(), attention)
     rest: Any = {"seeds": config.seed_numbers, "name": name}
     record = Recording(probes, AtSteps(at))
     training = lab.train(task, model, GradientDescent(config.rate), last, record, **rest)
@@ -209,7 +211,8 @@ def words_arm(arm: Arm, task: NamedText, best: xr.DataArray) -> Arm:
     found = _gaps(scores, norms, top, facts, items)
     found["top_word"] = few.copy(data=words[few.values])
     if items is not None:  # the records stay small: only the gaps are compared
-        alone = {name: whole[name] for name in ("loss", "diverged_at")}
+        kept = ("loss", "diverged_at", "padding_mass", "attention_entropy")
+        alone = {name: whole[name] for name in kept if name in whole}
         for side, values in zip(SIDES, (scores, norms), strict=True):
             text = f"{side} of the padding"
             padding = values.isel(word=PADDING, drop=True)

@@ -123,6 +123,9 @@ class ProductCall(Call):
     """Whether key j is visible to query i only if j <= i, from the upper left corner."""
     scale: float = 1.0
     soft_cap: float | None = None
+    rounds_scores: bool = False
+    """Whether the model keeps its scores in the type of the queries, as eager attention does; a
+    kernel adds up in single precision."""
     heads_last: bool = False
     """Whether the model's tensor is [example, query, head, part]."""
     output: Tensor | None = None
@@ -441,6 +444,7 @@ class Capture(TorchFunctionMode):
         call = ProductCall(
             name=self._name(),
             rung="interface",
+            rounds_scores=True,
             tokens=self._tokens_of(output),
             queries=query,
             keys=key,

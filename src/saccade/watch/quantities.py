@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from saccade.core.attention_rows import REACH
 from saccade.core.interfaces import Variable
 
 NAME = "watched"
@@ -22,8 +23,11 @@ PER_HEAD = {
     "own_mass": ("attention to the query's own position, mean over queries", "1"),
     "same_mass": ("attention to positions with the query's word, mean over queries", "1"),
     "mean_distance": ("mean distance of query and key, weighted by attention", "position"),
+    "rounding_shift": ("share of attention that rounding of scores moves", "1"),
+    "head_norm": ("norm of what the head adds, root mean square", "1"),
     "key_norm": ("root mean square norm of the visible keys, mean over queries", "1"),
     "key_spread": ("spread of the keys under attention, sd_p(k), root mean square", "1"),
+    "score_reach": (f"{REACH}, root mean square", "1"),
     "value_signal": ("spread of what keys would change, sd_p(g), root mean square", "1"),
     "query_gradient": ("derivative of the loss by a query, root mean square", "1"),
     "query_alignment": ("alignment of g and keys, times the root of effective keys", "1"),

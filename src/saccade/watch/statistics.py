@@ -12,12 +12,13 @@ from saccade.core.attention_rows import (
     BLOCK,
     chosen_rows,
     relative_weights,
+    rounding_shift,
     row_statistics,
     spread_statistics,
 )
 from saccade.watch.capture import Call, CaptureError, ProductCall, ScoreCall
 
-SQUARED = ("value_signal", "key_spread", "query_gradient")
+SQUARED = ("value_signal", "key_spread", "score_reach", "query_gradient")
 """Quantities of which the root mean square over rows is taken, as of gradients."""
 CLOSE = {torch.float32: 1e-4, torch.float64: 1e-9}
 """How far recomputed attention may be from the model's, relative to its largest number; in lower
@@ -48,6 +49,9 @@ class Found:
     heads: int
     reconstruction: float
     """Largest difference of recomputed attention, relative to the largest number."""
+    squares: np.ndarray | None = None
+    """Of products of queries and keys: mean outer product of what a head gives, [head, part, part].
+    """
 
 
 def call_statistics(call: Call, words: Words, pull: Tensor | None, rows: int) -> Found:
@@ -76,7 +80,15 @@ def call_statistics(call: Call, words: Words, pull: Tensor | None, rows: int) ->
         if squared:  # error of a square root
             mean, error = np.sqrt(mean), error / (2 * np.sqrt(np.maximum(mean, 1e-30)))
         values[name], errors[name] = mean, error
-    return Found(values, errors, examples, heads, apart / max(largest, 1e-30))
+    squares = _squares(call, chosen, counted) if isinstance(call, ProductCall) else None
+    return Found(values, errors, examples, heads, apart / max(largest, 1e-30), squares)
+
+
+def _squares(call: ProductCall, chosen: Tensor, counted: Tensor) -> np.ndarray:
+    """Mean outer product of what each head gives, over the rows that count."""
+    given = call.of_heads[:, :, chosen].double() * counted[..., None]
+    whole = counted.double().sum((0, 2)).clamp_min(1)
+    return (torch.einsum("ehrp,ehrq->hpq", given, given) / whole[:, None, None]).cpu().numpy()
 
 
 def _mean(table: Tensor, counted: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -116,6 +128,11 @@ def _block(
         parts["key_norm"] = (norms / visible.sum(-1).clamp_min(1)).sqrt()
         if call.soft_cap is None:  # spreads do not change, and keep more digits
             vectors = vectors - vectors.mean(2, keepdim=True)
+        low = call.queries.dtype
+        if call.rounds_scores and low in (torch.bfloat16, torch.float16):
+            parts["rounding_shift"] = rounding_shift(
+                scores, scores.to(low).to(dtype), visible, torch
+            )
     weights = relative_weights(scores, visible, torch)[-1]
     shares = weights / weights.sum(-1, keepdim=True).clamp_min(1)  # the largest is 1
     signal = None if pull is None else _signal(call, pull, chosen, shares)
@@ -123,6 +140,8 @@ def _block(
     parts |= spread_statistics(
         scores, visible, chosen, places, torch, vectors, found.slopes, signal, scale
     )
+    if "key_spread" in parts:
+        parts["score_reach"] = scale * parts["key_spread"]
     if not words.related:
         for name in ("own_mass", "mean_distance", "future_mass"):
             parts[name] = torch.full_like(parts[name], math.nan)

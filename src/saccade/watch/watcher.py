@@ -35,7 +35,7 @@ from saccade.watch.quantities import (
     WatchedRun,
 )
 from saccade.watch.quiet import unwrapped
-from saccade.watch.weights import PARTS, Weights, copied, norms, weights_of
+from saccade.watch.weights import PARTS, Weights, added_norms, copied, norms, weights_of
 
 HORIZON = 100_000
 """Steps over which a schedule is spread if their number is not given; then ten times as many."""
@@ -228,7 +228,17 @@ class Watch:
                 sample = found.samples.get(layer)
                 self._weights[layer] = weights_of(self._model, path, one.heads, sample)
                 self._start[layer] = copied(self._weights[layer])
-        self._measured[self.steps] = found.table() | self._parts()
+        self._measured[self.steps] = found.table() | self._parts() | self._added(found)
+
+    def _added(self, found: Measurement) -> dict[str, np.ndarray]:
+        """The norm of what each head adds, where the output's matrix is known."""
+        heads = max(one.heads for one in found.calls.values())
+        norms = np.full((len(found.calls), heads), np.nan, np.float32)
+        for row, (layer, one) in zip(norms, found.calls.items(), strict=True):
+            output = self._weights[layer].get("output")
+            if output is not None and one.squares is not None:
+                row[: one.heads] = added_norms(output, one.squares)
+        return {"head_norm": norms}
 
     def _parts(self) -> dict[str, np.ndarray]:
         """Numbers of the weight matrices, by layer and part."""

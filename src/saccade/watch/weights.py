@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -163,6 +164,21 @@ def norms(weights: Weights, start: Mapping[str, Tensor]) -> tuple[list[float], l
         sizes.append(float("nan") if now is None else float(now.norm()))
         moved.append(float("nan") if now is None else float((now - start[part]).norm()))
     return sizes, moved
+
+
+def added_norms(output: Part, squares: np.ndarray) -> np.ndarray:
+    """Root mean square norm of what each head adds: sqrt(tr(W_h M_h W_h^T)) for the mean outer
+    product M_h of what it gives; NaN if the matrix does not fit the heads.
+    """
+    matrix = output.matrix.to("cpu", torch.float64).numpy()
+    if type(output.owner).__name__ == "Conv1D":  # GPT-2 keeps [inputs, outputs]
+        matrix = matrix.T
+    heads, size = squares.shape[:2]
+    if matrix.shape[1] != heads * size:
+        return np.full(heads, np.nan)
+    of_heads = matrix.reshape(len(matrix), heads, size)
+    found = np.einsum("ohp,hpq,ohq->h", of_heads, squares, of_heads)
+    return np.sqrt(np.maximum(found, 0.0))
 
 
 def copied(weights: Weights) -> dict[str, Tensor]:

@@ -1,0 +1,38 @@
+"""The model has learned, and attention has no part in it: something else than attention gives the
+answer, so that attention gets no signal.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import xarray as xr
+
+from saccade.diagnosis.fault import AbstractFault, Signs
+from saccade.diagnosis.setup import Setup
+
+SHARE, FALLEN = 0.01, 0.5
+
+
+class Bypassed(AbstractFault):
+    title: ClassVar = "attention is bypassed"
+    quantity: ClassVar = "rise of the loss with uniform attention, over its fall so far"
+    bound: ClassVar = f"below {SHARE:.0%} for every layer, after a fall by at least {FALLEN:.0%}"
+    why: ClassVar = "calibrated (diagnosis_errors)"
+    cause: ClassVar = "the answer reaches the output by another way, such as the word itself"
+    remedy: ClassVar = "cut the other way off, or train attention on where to look"
+    worst: ClassVar = "smallest"
+    needs: ClassVar = ("uniform_loss", "loss")
+    how_to_get: ClassVar = "give Watch ablations=True"
+    severities: ClassVar = (0.5, 0.8, 0.95, 0.99, 1.0)
+
+    def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
+        loss = run["whole_loss"] if "whole_loss" in run else run["loss"]
+        first = loss.isel(step=0, drop=True)
+        fallen = first - loss
+        rise = (run["uniform_loss"] - loss).max("layer")
+        share = rise / fallen.where(fallen > 0)
+        return Signs(share, (share < SHARE) & (fallen > FALLEN * first))
+
+    def planted(self, healthy: Setup) -> Setup | None:
+        shown = hasattr(healthy.task, "shown")
+        return healthy.swept("task.shown", self.severities) if shown else None

@@ -1,0 +1,53 @@
+"""Single words say nothing about their translation: over several runs, the lexical probe is on
+average no better at the right place than elsewhere. Then nothing drives attention (Snell et al.
+2021), and whether a run ever finds it is left to chance.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import xarray as xr
+
+from saccade.core.statistics import t_interval
+from saccade.diagnosis.fault import AbstractFault, Signs
+from saccade.diagnosis.setup import Setup, copying
+
+SEEDS = 5
+
+
+class NoLexicalSignal(AbstractFault):
+    title: ClassVar = "single words give no signal"
+    quantity: ClassVar = "lexical probe at the right place over elsewhere, geometric mean of runs"
+    bound: ClassVar = "the 95 % interval over runs contains 1"
+    why: ClassVar = "derived: chance; Snell et al. 2021, section 6.2"
+    cause: ClassVar = "co-occurrence says nothing, as where all examples have the same words"
+    remedy: ClassVar = "other data with it, or a few steps under uniform attention on such data"
+    worst: ClassVar = "smallest"
+    needs: ClassVar = ("lexicon_right", "lexicon_elsewhere")
+    of_all_seeds: ClassVar = True
+    severities: ClassVar = (16.0, 12.0, 10.0, 9.0, 8.0)
+
+    def reason_not_to_check(self, run: xr.Dataset, about: Mapping[str, Any]) -> str:
+        lacking = super().reason_not_to_check(run, about)
+        seeds = run.sizes.get("seed", 1)
+        return lacking or (f"{seeds} seeds, {SEEDS} needed" if seeds < SEEDS else "")
+
+    def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
+        tiny = 1e-30  # a probability that has become 0
+        ratio = xr.ufuncs.log(run["lexicon_right"] + tiny)
+        ratio = ratio - xr.ufuncs.log(run["lexicon_elsewhere"] + tiny)
+        edges = xr.apply_ufunc(
+            lambda some: np.asarray(t_interval(some)),
+            ratio,
+            input_core_dims=[["seed"]],
+            output_core_dims=[["edge"]],
+            vectorize=True,
+        )
+        low, high = edges.isel(edge=0), edges.isel(edge=1)
+        first = ratio["step"] == ratio["step"][0]  # nothing is learned yet
+        return Signs(xr.ufuncs.exp(ratio.mean("seed")), (low <= 0) & (high >= 0) & ~first)
+
+    def planted(self, healthy: Setup) -> Setup | None:
+        del healthy
+        return copying().swept("task.words", self.severities)

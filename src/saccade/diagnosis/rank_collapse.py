@@ -1,0 +1,39 @@
+"""Tokens that enter a layer are nearly one vector: there is nothing to attend to. Attention without
+skip connections makes them so, doubly exponentially with depth (Dong et al. 2021); with them, a
+residual branch that is too large does (Noci et al. 2022).
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import xarray as xr
+
+from saccade.diagnosis.fault import AbstractFault, Signs
+from saccade.diagnosis.setup import Setup
+
+MOST = 0.95
+
+
+class RankCollapse(AbstractFault):
+    title: ClassVar = "all tokens are alike"
+    quantity: ClassVar = "mean cosine of two tokens that enter the layer"
+    bound: ClassVar = f"above {MOST:g}"
+    why: ClassVar = "calibrated (diagnosis_errors); no published bound is known"
+    cause: ClassVar = "deep attention without skip connections, or one part that all tokens share"
+    remedy: ClassVar = "skip connections, residual branches scaled down with depth, normalisation"
+    needs: ClassVar = ("token_cosine",)
+    severities: ClassVar = (0.5, 0.3, 0.2, 0.1, 0.0)
+
+    def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
+        cosine = run["token_cosine"]
+        return Signs(cosine, cosine > MOST)
+
+    def planted(self, healthy: Setup) -> Setup | None:
+        path = healthy.path("skip")
+        if not path:
+            return None
+        return healthy.changed(healthy.path("layers"), 4).swept(path, self.severities)
+
+    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
+        path = setup.path("skip")
+        return {"skip connections": setup.changed(path, 1.0)} if path else {}

@@ -1,0 +1,46 @@
+"""Attention is one-hot before anything is learned: softmax has no gradient where one key has all
+the weight, so it stays with the key that chance chose.
+
+Of n scores that are independent and normal with standard deviation s, the largest few have most of
+the weight beyond s = sqrt(2 ln n): the freezing transition of the random energy model, and the
+boundary of entropy collapse at initialisation of Giorlandino & Goldt 2025. A head that has learned
+to choose is beyond it as well, and healthy: the loss tells the two apart.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import xarray as xr
+
+from saccade.diagnosis.fault import AbstractFault, Signs, learned_share
+from saccade.diagnosis.score_growth import cooler
+from saccade.diagnosis.setup import Setup
+
+LEARNED = 0.3
+"""Share of the loss that must be gone for a run to have learned more than how often words occur."""
+
+
+class Saturated(AbstractFault):
+    title: ClassVar = "attention is one-hot before anything is learned"
+    quantity: ClassVar = "standard deviation of scores over sqrt(2 ln n)"
+    bound: ClassVar = f"above 1, while the loss has fallen by less than {LEARNED:.0%}"
+    why: ClassVar = (
+        "derived: freezing of n random scores, also Giorlandino & Goldt 2025; the share of the "
+        "loss is calibrated (diagnosis_errors)"
+    )
+    cause: ClassVar = "queries and keys are too large from the start, or grew at a high rate"
+    remedy: ClassVar = "smaller initial queries and keys, QK-norm, or a temperature"
+    needs: ClassVar = ("score_spread", "visible_keys", "loss")
+    severities: ClassVar = (1.2, 1.6, 2.0, 3.0, 6.0)
+
+    def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
+        keys = run["visible_keys"]
+        ratio = run["score_spread"] / xr.ufuncs.sqrt(2 * xr.ufuncs.log(keys.where(keys > 1)))
+        return Signs(ratio, (ratio > 1) & (learned_share(run) < LEARNED))
+
+    def planted(self, healthy: Setup) -> Setup | None:
+        path = healthy.path("query_key_scale")
+        return healthy.swept(path, self.severities) if path else None
+
+    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
+        return cooler(setup)

@@ -1,0 +1,175 @@
+"""Remedies, tried: a study's run goes on from its last weights under each, and without any.
+
+The trainings of a study are taken from the cache (or trained anew). Arms with a fault are trained
+for some more steps: as they were, and with each remedy that the first fault knows. All begin with
+the same weights and a fresh optimiser. What is compared is the time to half of the way from the
+loss at which they begin to the least that any of them reaches, in each seed; a run that does not
+get there counts with all its steps.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from saccade.core.errors import ConfigError, SaccadeError
+from saccade.core.lab import Lab, Training
+from saccade.core.record import Record
+from saccade.core.schedule import Every, Recording
+from saccade.core.statistics import t_interval
+from saccade.core.study import Study
+from saccade.diagnosis.catalogue import Diagnosis, diagnose
+from saccade.diagnosis.fault import AbstractFault
+from saccade.diagnosis.setup import Setup
+
+POINTS = 50
+"""Measurements of a run that goes on."""
+CONTROL = "as it was"
+SEEDS = 3
+"""Fewest seeds for a word on a remedy."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """What one remedy did."""
+
+    arm: str
+    fault: AbstractFault
+    remedy: str
+    loss: float
+    """At the end, mean over seeds."""
+    ratio: float = float("nan")
+    """Time with it over time without, geometric mean over seeds."""
+    low: float = float("nan")
+    high: float = float("nan")
+    seeds: int = 0
+    problem: str = ""
+    """Why it could not be tried."""
+
+    @property
+    def verdict(self) -> str:
+        if self.problem:
+            return f"not tried: {self.problem}"
+        if self.remedy == CONTROL:
+            return "for comparison"
+        if self.seeds < SEEDS:
+            return f"undetermined: {self.seeds} seeds, {SEEDS} needed"
+        if self.high < 1:
+            return "shortens the plateau"
+        return "lengthens it" if self.low > 1 else "no difference beyond that of seeds"
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON."""
+        numbers = {name: getattr(self, name) for name in ("loss", "ratio", "low", "high")}
+        numbers = {name: one if np.isfinite(one) else None for name, one in numbers.items()}
+        names = {"arm": self.arm, "fault": self.fault.title, "remedy": self.remedy}
+        return names | numbers | {"seeds": self.seeds, "verdict": self.verdict}
+
+
+@dataclasses.dataclass
+class _Recalling(Lab):
+    """A lab that remembers how each training was called."""
+
+    calls: dict[str, tuple[Setup, Training, Mapping[str, Any]]] = dataclasses.field(
+        default_factory=dict
+    )
+
+    def train(self, task: Any, model: Any, optimiser: Any, steps: int, *more: Any, **how: Any):
+        training = super().train(task, model, optimiser, steps, *more, **how)
+        how = {name: how[name] for name in ("batches", "loss", "frozen") if name in how}
+        setup = Setup(task, model, optimiser, steps=steps)
+        self.calls[training.digest] = (setup, training, how)
+        return training
+
+
+def tried(record: Record, study: Study[Any], lab: Lab, steps: int | None) -> Iterator[Attempt]:
+    """Every remedy of the first fault, for every arm of a record, and cell of its sweeps, that has
+    one.
+    """
+    found: dict[tuple[str, AbstractFault], list[Diagnosis]] = {}
+    for one in diagnose(record):
+        if one.found:
+            found.setdefault((one.arm, one.found[0].fault), []).append(one)
+    if not found:
+        raise ConfigError(f"--try: got a record of {record.study} without a fault, allowed: one")
+    same = {one.name: getattr(lab, one.name) for one in dataclasses.fields(Lab) if one.init}
+    recalling = _Recalling(**same)
+    arms = study.experiment(study.config_of(record), recalling)
+    for (name, fault), cells in found.items():
+        digest = arms[name].trajectory.attrs.get("digest", "") if name in arms else ""
+        if digest not in recalling.calls:
+            yield Attempt(name, fault, "", np.nan, problem="the arm is not that of one training")
+            continue
+        yield from _of_arm(fault, cells, *recalling.calls[digest], lab, steps)
+
+
+def _of_arm(
+    fault: AbstractFault,
+    cells: Sequence[Diagnosis],
+    setup: Setup,
+    training: Training,
+    how: Mapping[str, Any],
+    lab: Lab,
+    steps: int | None,
+) -> Iterator[Attempt]:
+    name = cells[0].arm
+    length = setup.steps if steps is None else steps
+    remedies = fault.remedies(setup)
+    if not remedies:
+        why = "no remedy of this fault is a setting of this model"
+        yield Attempt(name, fault, "", np.nan, problem=why)
+        return
+    losses: dict[str, xr.DataArray] = {}
+    problems: dict[str, str] = {}
+    for remedy, changed in {CONTROL: setup, **remedies}.items():
+        try:
+            going = lab.train(
+                changed.task,
+                changed.model,
+                changed.optimiser,
+                length,
+                Recording(at=Every(max(1, length // POINTS))),
+                seeds=training.trajectory["seed"].values.tolist(),
+                start=training,
+                name=f"{name}, {remedy}",
+                **how,
+            )
+            losses[remedy] = going.trajectory["loss"]
+        except SaccadeError as error:  # the remedy does not fit this model
+            if remedy == CONTROL:
+                raise
+            problems[remedy] = str(error)
+    for one in cells:
+        some = {remedy: loss.sel(one.cell) for remedy, loss in losses.items()}
+        yield from _compared(one.title, fault, some)
+    for remedy, why in problems.items():
+        yield Attempt(name, fault, remedy, np.nan, problem=why)
+
+
+def _compared(
+    name: str, fault: AbstractFault, losses: Mapping[str, xr.DataArray]
+) -> Iterator[Attempt]:
+    """Times with and without each remedy, seed by seed."""
+    start = losses[CONTROL].isel(step=0, drop=True)
+    least = xr.concat([one.min("step") for one in losses.values()], "remedy").min("remedy")
+    goal = (start + least) / 2
+    times = {remedy: _time(one, goal) for remedy, one in losses.items()}
+    for remedy, one in losses.items():
+        end = float(one.isel(step=-1).mean())
+        if remedy == CONTROL:
+            yield Attempt(name, fault, remedy, end, seeds=goal.size)
+            continue
+        logs = np.log(times[remedy] / times[CONTROL])
+        low, high = np.exp(t_interval(logs))
+        ratio = float(np.exp(logs.mean()))
+        yield Attempt(name, fault, remedy, end, ratio, float(low), float(high), goal.size)
+
+
+def _time(loss: xr.DataArray, goal: xr.DataArray) -> np.ndarray:
+    """First step at which a run is at its goal; the last one if it never is."""
+    there = (loss <= goal).transpose("seed", "step").values
+    steps = loss["step"].values.astype(float)
+    first = np.where(there.any(1), steps[there.argmax(1)], steps[-1])
+    return np.maximum(first, steps[1] if len(steps) > 1 else 1.0)
