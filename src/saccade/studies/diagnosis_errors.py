@@ -390,7 +390,7 @@ PRESETS: Mapping[str, Config] = {"quick": QUICK, "paper": Config(first_seed=1000
 STUDY = Study(
     "diagnosis_errors",
     "How often does the diagnosis err?",
-    "none: the diagnosis of saccade itself",
+    "Wortsman et al. 2023, Dong et al. 2021 and others, as the faults cite them",
     PRESETS,
     experiment,
     CLAIMS,
