@@ -6,15 +6,27 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Moment
+from saccade.core.lab import Lab
+from saccade.core.members import initial_model, training_set
+from saccade.core.optimiser import Adam
+from saccade.core.schedule import Recording
 from saccade.models.attention_regression import AttentionRegression
 from saccade.models.encoder import EncoderConfig
 from saccade.models.kernels import Softmax
 from saccade.models.one_layer_transformer import TiedScores
-from saccade.probes.motion import Displacements, GradientNorms, StableRanks, stable_rank
+from saccade.probes.motion import (
+    Displacements,
+    GradientNorms,
+    SecondMoments,
+    StableRanks,
+    stable_rank,
+)
+from saccade.tasks.keyword_sentences import KeywordSentences
 from saccade.tasks.random_sequences import Sequences
 
 RANDOM = np.random.default_rng(1)
@@ -169,3 +181,46 @@ def test_stable_ranks_of_parts():
     assert float(one) == pytest.approx(ranks[0], rel=1e-5)
     assert float(several) == pytest.approx(np.mean(ranks), rel=1e-5)
     assert np.all(np.isnan(nothing))
+
+
+def adams(count: int, nu: Any, epsilon: float = 1e-3) -> dict[str, Any]:
+    """What a moment says of Adam after some steps."""
+    optimiser = Adam(1e-3, epsilon=epsilon)
+    state = optax.ScaleByAdamState(jnp.asarray(count), nu, nu)
+    return {"optimiser": optimiser, "optimiser_state": (state, optax.EmptyState())}
+
+
+def test_second_moments_are_those_of_adam():
+    """The root of the corrected mean over epsilon; NaN for what does not learn, at first, and with
+    another optimiser.
+    """
+    now = model()
+    nu = eqx.filter(now, eqx.is_inexact_array)
+    nu = jax.tree.map(lambda leaf: jnp.full_like(leaf, 4e-8), nu)
+    nu = eqx.tree_at(lambda tree: tree.keys, nu, None)
+    given = (None, now, None, None, AttentionRegression.loss, lambda: now)
+    found = SecondMoments(PARTS)(Moment(*given, **adams(3, nu)))["second_moment"]
+    expected = np.sqrt(4e-8 / (1 - 0.999**3)) / 1e-3
+    np.testing.assert_allclose(found, [expected, np.nan, expected], rtol=1e-4)
+    assert np.all(np.isnan(SecondMoments(PARTS)(Moment(*given, **adams(0, nu)))["second_moment"]))
+    assert np.all(np.isnan(SecondMoments(PARTS)(Moment(*given))["second_moment"]))
+    with pytest.raises(ConfigError, match=r"^parts: got 'nothing', allowed: paths of the model's"):
+        SecondMoments(("nothing",))(Moment(*given))
+
+
+def test_second_moments_follow_a_training(tmp_path):
+    """One step of Adam: the mean square is that of the first gradient."""
+    task = KeywordSentences(length=4, words=5, train_size=8, test_size=2)
+    config = EncoderConfig(1, 1, 4, 4, 0.0)
+    part = "layers.0.attention.query"
+    record = Recording((SecondMoments((part,)),))
+    training = Lab(tmp_path, progress=None).train(
+        task, config, Adam(1e-3, epsilon=1e-5), 1, record, seeds=1
+    )
+    start = initial_model(task, config, 0)
+    gradient = eqx.filter_grad(lambda one: one.loss(training_set(task, 0)))(start)
+    attention = gradient.layers[0].attention.query
+    every = np.concatenate([np.ravel(attention.weights), np.ravel(attention.bias)])
+    found = training.trajectory["second_moment"].isel(seed=0, part=0).values
+    assert np.isnan(found[0])
+    np.testing.assert_allclose(found[1], np.sqrt(np.mean(every**2)) / 1e-5, rtol=1e-3)

@@ -9,6 +9,7 @@ import pytest
 from saccade.watch.capture import Capture, CaptureError, ProductCall
 from saccade.watch.measuring import Measurement, Probe, Settings, measure
 from saccade.watch.statistics import call_statistics
+from saccade.watch.watcher import Watch
 from saccade.watch.weights import PARTS, weights_of
 from watch.families import (
     EXAMPLES,
@@ -304,3 +305,54 @@ def test_errors_are_those_of_sequences():
         each = np.stack([single.calls[path].values["attention_entropy"] for single in alone])
         expected = each.std(0, ddof=1) / math.sqrt(EXAMPLES)
         np.testing.assert_allclose(one.errors["attention_entropy"], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_rounding_is_measured_where_scores_are_rounded(implementation):
+    """Eager attention keeps scores in bfloat16; the kernel does not. A number that all keys share
+    moves no attention, but its rounding does.
+    """
+    shifts = []
+    for offset in (0.0, 300.0):
+        model = FAMILIES["llama"].build(implementation)
+        with torch.no_grad():  # without rotation, one direction of queries and keys is constant
+            for layer in model.model.layers:
+                layer.self_attn.k_proj.bias = torch.nn.Parameter(
+                    torch.full((layer.self_attn.k_proj.out_features,), offset)
+                )
+        found = measure(model.bfloat16(), Probe(FAMILIES["llama"].probe()))
+        kept: list[Any] = [one.values.get("rounding_shift") for one in found.calls.values()]
+        if implementation == "sdpa":
+            assert kept == [None] * len(kept)
+            return
+        shifts.append(np.max([np.max(one) for one in kept]))
+    assert 0 < shifts[0] < 0.05
+    assert shifts[1] > 4 * shifts[0]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "llama"])
+def test_what_a_head_adds_is_measured_behind_the_output_matrix(name):
+    """Against the output with the other heads' part of the matrix set to 0."""
+    family = FAMILIES[name]
+    model, probe = family.build("sdpa"), family.probe()
+    run = Watch(model, probe, output=None, causal=False)
+    found = run.record.arms["run"].trajectory["head_norm"].isel(seed=0, step=0)
+    layer = str(found["layer"].values[0])
+    part = weights_of(model, layer, 1)["output"]
+    matrix = part.parameter.detach().clone()
+    inputs = []
+    handle = part.owner.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+    with torch.no_grad():
+        model.eval()(**probe)
+    handle.remove()
+    heads = found.sizes["head"]
+    given = inputs[0].detach().double().numpy()
+    size = given.shape[-1] // heads
+    matrix = matrix.double().numpy()
+    matrix = matrix.T if name == "gpt2" else matrix
+    words = probe["attention_mask"].numpy() > 0
+    for head in range(heads):
+        chosen = slice(head * size, (head + 1) * size)
+        added = given[..., chosen] @ matrix[:, chosen].T
+        expected = np.sqrt(np.mean(np.sum(added**2, -1)[words]))
+        assert float(found.isel(layer=0, head=head)) == pytest.approx(expected, rel=1e-4)

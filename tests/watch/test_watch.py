@@ -16,13 +16,14 @@ from saccade.core.interfaces import Batch
 from saccade.core.record import Record
 from saccade.core.schedule import AtSteps, Every, Logarithmic
 from saccade.models.encoder import EncoderConfig
-from saccade.probes.attention import layer_statistics
+from saccade.probes.attention import layer_statistics, token_cosine
 from saccade.registry import known_study
 from saccade.report.page import render_page
 from saccade.tasks.keyword_sentences import KeywordSentences
 from saccade.watch import Callback, CaptureError, Watch
 from saccade.watch.measuring import Probe, measure
 from saccade.watch.quantities import ERROR, VARIABLES
+from saccade.watch.weights import added_norms, weights_of
 from watch.families import (
     FAMILIES,
     Encoder,
@@ -440,17 +441,28 @@ def test_pytorchs_statistics_are_those_of_the_jax_probes():
     batch = Batch(*map(jax.numpy.asarray, arrays))
 
     def ours(model: Any, batch: Any) -> Any:
-        return [layer_statistics(one, 128) for one in model.attention_layers(batch)]
+        layers = model.attention_layers(batch)
+        both = [
+            layer_statistics(one, 128) | layer_statistics(one, 128, spread=True) for one in layers
+        ]
+        return both, [token_cosine(one) for one in layers]
 
-    expected = eqx.filter_jit(ours)(model, batch)
+    expected, cosines = eqx.filter_jit(ours)(model, batch)
     theirs = torch_encoder(model)
     inputs = torch.tensor(np.asarray(model.embedding)[words] + np.asarray(model.positions)[:24])
     padding = MASK == 0
     found = measure(theirs, Probe((inputs, None, padding), words=MASK > 0))
     assert len(found.calls) == 2
-    for one, layer in zip(found.calls.values(), expected, strict=True):
-        for name in set(layer) - {"attention_total"}:
-            np.testing.assert_allclose(one.values[name], layer[name], rtol=1e-4, atol=1e-6)
+    weights = [weights_of(theirs, path, 2) for path in found.calls]
+    for one, layer, parts in zip(found.calls.values(), expected, weights, strict=True):
+        assert one.squares is not None
+        added = {"head_norm": added_norms(parts["output"], one.squares)}
+        for name in set(layer) - {"attention_total", "rounding_shift"}:
+            value = (one.values | added)[name]
+            np.testing.assert_allclose(value, layer[name], rtol=1e-4, atol=1e-6, err_msg=name)
+        assert np.all(np.isnan(layer["rounding_shift"]))
+        assert "rounding_shift" not in one.values
+    np.testing.assert_allclose(list(found.cosines.values()), cosines, rtol=1e-4, atol=1e-6)
 
 
 def torch_encoder(model: Any) -> Any:

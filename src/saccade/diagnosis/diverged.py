@@ -1,4 +1,6 @@
-"""The loss, or what the model gives, stopped being a number."""
+"""The loss, or what the model gives, stopped being a number, or is far above where it began: a
+cross-entropy may stay finite however large the weights are.
+"""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -9,12 +11,14 @@ from saccade.core.optimiser import GradientDescent
 from saccade.diagnosis.fault import AbstractFault, Signs
 from saccade.diagnosis.setup import Setup
 
+RUN_AWAY = 100.0
+
 
 class Diverged(AbstractFault):
     title: ClassVar = "the run diverged"
-    quantity: ClassVar = "step at which loss or outputs stopped being finite"
-    bound: ClassVar = "there is one"
-    why: ClassVar = "derived: nothing is learned from NaN"
+    quantity: ClassVar = "step at which loss or outputs stopped being finite, or the loss ran away"
+    bound: ClassVar = f"there is one: no number, or a loss {RUN_AWAY:g} times that at the start"
+    why: ClassVar = "derived: nothing is learned from NaN, nor far above the first loss"
     cause: ClassVar = "a rate that is too high, or too low a precision"
     remedy: ClassVar = "a lower rate, a warm-up, clipped gradients, or float32"
     worst: ClassVar = "smallest"
@@ -22,8 +26,14 @@ class Diverged(AbstractFault):
     severities: ClassVar = (1.0, 10.0, 1e3, 1e8, 1e20)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
-        at = run["diverged_at"]
-        return Signs(at, (at >= 0) & (at <= run["step"]))
+        at, steps = run["diverged_at"], run["step"]
+        gone = (at >= 0) & (at <= steps)
+        first = at.where(at >= 0)
+        if "loss" in run:
+            high = run["loss"] > RUN_AWAY * run["loss"].isel(step=0, drop=True)
+            first = xr.where(at >= 0, at, steps.where(high).min("step"))
+            gone = gone | high
+        return Signs(first, gone)
 
     def planted(self, healthy: Setup) -> Setup | None:
         if not isinstance(healthy.optimiser, GradientDescent):

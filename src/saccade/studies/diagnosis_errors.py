@@ -386,7 +386,7 @@ QUICK = Config(
     families=("documents",),
     sizes=("small",),
 )
-PRESETS: Mapping[str, Config] = {"quick": QUICK, "paper": Config(first_seed=1000)}
+PRESETS: Mapping[str, Config] = {"quick": QUICK, "paper": Config(first_seed=2000)}
 STUDY = Study(
     "diagnosis_errors",
     "How often does the diagnosis err?",
