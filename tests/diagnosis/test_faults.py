@@ -138,9 +138,11 @@ def test_small_keys_are_blind_only_if_they_stay():
     assert not SoftmaxBlind().signs(moving, {}).present.any()
     still = run_of(**small, displacement=[1.0, 0.0, 1.0])
     assert SoftmaxBlind().signs(still, {}).present.all()
-    none = run_of(**small | {"key_norm": 0.0, "key_spread": 0.0, "score_reach": 0.0})
+    nothing: Any = small | {"key_norm": 0.0, "key_spread": 0.0, "score_reach": 0.0}
+    none = run_of(**nothing)
     assert SoftmaxBlind().signs(none.drop_vars("displacement"), {}).present.all()
-    gaussian = run_of(**small | {"score_reach": np.nan}, displacement=[1.0, 0.0, 1.0])
+    unknown: Any = small | {"score_reach": np.nan}
+    gaussian = run_of(**unknown, displacement=[1.0, 0.0, 1.0])
     assert not SoftmaxBlind().signs(gaussian, {}).present.any()
 
 
