@@ -1,5 +1,7 @@
 """Topics of articles: how they are read, what scikit-learn finds in them, and which pairs count."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -82,9 +84,9 @@ def test_counts_are_those_of_the_vectoriser_of_scikit_learn():
     table = np.zeros((2, len(words)), int)
     table[entries[:, 0], entries[:, 1]] = entries[:, 2]
     oracle = CountVectorizer(stop_words="english", token_pattern=r"(?<!\S)[a-z]{2,}(?!\S)")
-    expected = oracle.fit_transform([" ".join(one) for one in articles]).toarray()
+    counts: Any = oracle.fit_transform([" ".join(one) for one in articles])
     assert words == list(oracle.get_feature_names_out())
-    assert np.array_equal(table, expected)
+    assert np.array_equal(table, counts.toarray())
     assert word_counts(articles, least_documents=2)[0] == ["dog"]
     with pytest.raises(ConfigError, match="least_documents: got 3, allowed: at most 2"):
         word_counts(articles, least_documents=3)

@@ -43,9 +43,9 @@ def test_embeddings_by_plain_loops(moment, measured, overlap, threshold):
     cosines: dict[bool, list[float]] = {True: [], False: []}
     for one, two in itertools.permutations({word for some in topics for word in some}, 2):
         same = shares_a_topic(topics, one, two)
-        dots[same].append(table[one] @ table[two])
+        dots[same].append(float(table[one] @ table[two]))
         length = np.linalg.norm(table[one]) * np.linalg.norm(table[two])
-        cosines[same].append(dots[same][-1] / length)
+        cosines[same].append(dots[same][-1] / float(length))
     for place, same in enumerate((True, False)):
         at = overlap, threshold, place
         assert measured["topic_dot"][at] == pytest.approx(np.mean(dots[same]), rel=1e-4)

@@ -1,5 +1,7 @@
 """Running text with masked words."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,7 @@ def test_sequences_are_the_words_of_an_article_in_order(file):
 
 
 def test_unknown_words_and_padding_are_never_selected(file):
-    batch = MaskedText(file, length=50, masking=Masking(1.0, 0.0, 0.0)).splits["train"]
+    batch: Any = MaskedText(file, length=50, masking=Masking(1.0, 0.0, 0.0)).splits["train"]
     assert np.array_equal(batch.selected, batch.labels > 1)
     assert np.array_equal(batch.mask, batch.labels != 0)
     assert not batch.mask.all(), "the last sequence of an article is shorter"
@@ -36,7 +38,7 @@ def test_unknown_words_and_padding_are_never_selected(file):
 def test_masks_have_their_shares(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text(" ".join(f"w{at % 500}" for at in range(40_000)), encoding="utf-8")
-    batch = MaskedText(str(path)).splits["train"]
+    batch: Any = MaskedText(str(path)).splits["train"]
     chosen = batch.selected
     shown, labels = batch.words[chosen], batch.labels[chosen]
     many = np.sum(batch.mask)

@@ -225,7 +225,7 @@ def pair_kinds(
     """
     number = table.astype(np.int32)
     shared = number @ number.T > 0
-    topical = table.any(axis=1)
+    topical = np.any(table, axis=1)
     both = topical[:, None] & topical[None, :]
     same = shared & (ids[:, None] != ids[None, :])
     return same, both & ~shared

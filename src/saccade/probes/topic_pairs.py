@@ -116,8 +116,11 @@ class TopicPairs(AbstractModelProbe):
         return found.reshape(*found.shape[:2], *tables.shape[:2], len(KINDS))
 
 
-def _mean(values: Float[Array, "word word"], kind: Bool[np.ndarray, "word word"]) -> Array:
-    return jnp.sum(jnp.where(kind, values, 0.0)) / int(kind.sum()) if kind.any() else jnp.nan  # pyright: ignore[reportReturnType]
+def _mean(
+    values: Float[Array, "word word"], kind: Bool[np.ndarray, "word word"]
+) -> Float[Array, ""]:
+    """NaN if there is no such pair."""
+    return jnp.sum(jnp.where(kind, values, 0.0)) / np.float32(kind.sum())
 
 
 def _weights(layer: AttentionLayer) -> Float[Array, "example head query key"]:

@@ -105,7 +105,7 @@ def load_encoder(place: EncoderPlace) -> TextEncoder:
     return TextEncoder(_ready(model), pieces, tokeniser.unk_token_id, (first, last), padding)
 
 
-def random_encoder(words: Sequence[str], seed: int, **sizes: int) -> TextEncoder:
+def random_encoder(words: Sequence[str], seed: int, **sizes: Any) -> TextEncoder:
     """BERT with random weights, whose pieces are whole words; `sizes` are fields of its config."""
     special = 4
     numbers = {word: number for number, word in enumerate(dict.fromkeys(words), special)}
@@ -133,7 +133,7 @@ def _of_onnx(checkpoint: Checkpoint, file: Path) -> nn.Module:
         import onnx
         from onnx import numpy_helper
     except ImportError as error:
-        need = "needs the package onnx: pip install onnx"
+        need = "needs the package onnx: pip install 'saccade[onnx]'"
         raise ConfigError(f"{file}: to read it {need}, or put {WEIGHTS[0]} there") from error
     config = checkpoint.read(transformers.AutoConfig)
     if config.model_type != "bert":
