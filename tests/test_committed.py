@@ -19,6 +19,7 @@ LEDGER = (ROOT / "docs" / "ledger.md").read_text().splitlines()
 WITHOUT_RECORD = {
     ("kernels_landscape", "paper"),
     ("kernels_training", "paper"),
+    ("topics_pretrained", "paper"),
 }
 """Presets that are registered, and not yet run at their size."""
 WITHOUT_ATTENTION = ("ktiw_proxy", "topics_optima")
@@ -91,4 +92,8 @@ def test_the_ledger_has_no_other_rows():
 
 
 def _presets(name: str) -> list[Path]:
-    return [file for file in FILES if file.name.split(".")[0] in (name, f"{name}-code")]
+    return [file for file in FILES if file.name.split(".")[0] in _names(name)]
+
+
+def _names(study: str) -> list[str]:
+    return [study, f"{study}-code", f"{study}-small"]

@@ -48,7 +48,7 @@ from saccade.data.topic_model import (
 )
 from saccade.models.encoder import EncoderConfig
 from saccade.probes.topic_pairs import TopicPairs
-from saccade.studies._documents import PAPER
+from saccade.studies._documents import PAPER, STATISTICS
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.studies._tables import cell
 from saccade.tasks.masked_text import MaskedText
@@ -301,7 +301,7 @@ def _trained(config: Config, lab: Lab, topics: xr.Dataset) -> Arm:
         config.model,
         Adam(config.rate),
         config.steps,
-        Recording((probe,), Logarithmic(config.evaluations), sample=512),
+        Recording((probe, STATISTICS), Logarithmic(config.evaluations), sample=512),
         seeds=config.seed_numbers[: config.starts],
         batches=Minibatch(config.batch_size),
         name="topics_pretrained small BERT",
