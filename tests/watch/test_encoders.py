@@ -201,6 +201,19 @@ def test_a_wrong_encoder_is_refused(given, message):
         find_encoder(given)
 
 
+def test_an_encoder_that_the_hub_does_not_give_is_named_with_what_to_do(monkeypatch):
+    def read(self: Any, kind: Any, **options: Any) -> Any:
+        raise FileError(f"{self.title}: cannot be read: no connection")
+
+    monkeypatch.setattr("saccade.watch.encoders.Checkpoint.read", read)
+    with pytest.raises(FileError) as refused:
+        load_encoder(find_encoder("bart=facebook/bart-base"))
+    assert str(refused.value) == (
+        "facebook/bart-base, revision main: cannot be read: no connection; or put its files into "
+        "encoders/bart below the folder of corpora, or give bart=FOLDER"
+    )
+
+
 def test_a_folder_without_weights_is_refused(tmp_path):
     with pytest.raises(FileError, match="allowed: a folder with config"):
         find_encoder(str(tmp_path))

@@ -17,7 +17,7 @@ import xarray as xr
 from torch import Tensor, nn
 
 from saccade.core.errors import ConfigError, FileError, described
-from saccade.data.encoders import WEIGHTS, EncoderPlace
+from saccade.data.encoders import FOLDER, WEIGHTS, EncoderPlace
 from saccade.data.topic_model import (
     KINDS,
     OVERLAPS,
@@ -82,6 +82,16 @@ class TextEncoder:
 
 def load_encoder(place: EncoderPlace) -> TextEncoder:
     """A pretrained encoder with its tokeniser."""
+    try:
+        return _loaded(place)
+    except FileError as error:
+        if place.is_folder:
+            raise
+        hint = f"or put its files into {FOLDER}/{place.name} below the folder of corpora"
+        raise FileError(f"{error}; {hint}, or give {place.name}=FOLDER") from error
+
+
+def _loaded(place: EncoderPlace) -> TextEncoder:
     checkpoint = Checkpoint(0, place.path, None if place.is_folder else "main")
     folder = Path(place.path)
     if place.is_folder and not (folder / WEIGHTS[0]).is_file():
