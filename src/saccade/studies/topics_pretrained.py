@@ -726,8 +726,8 @@ QUICK = Config(
     encoders=(),
     first=40,
     topic_model=TopicModel(topics=4, passes=2),
-    articles=8,
-    pieces=32,
+    articles=24,
+    pieces=128,
     control_layers=2,
     control_heads=2,
     control_dimension=32,
@@ -738,7 +738,7 @@ QUICK = Config(
     rate=0.003,
     batch_size=8,
     steps=40,
-    examples=32,
+    examples=512,
     evaluations=6,
 )
 PRESETS = {"quick": QUICK, "small": SMALL, "paper": Config(first_seed=1000)}
