@@ -21,6 +21,7 @@ WITHOUT_RECORD = {
     ("kernels_training", "paper"),
     ("topics_pretrained", "paper"),
     ("topics_pretrained", "small"),
+    ("topics_pretrained", "trained"),
 }
 """Presets that are registered, and not yet run at their size."""
 WITHOUT_ATTENTION = ("ktiw_proxy", "topics_optima")
@@ -97,4 +98,4 @@ def _presets(name: str) -> list[Path]:
 
 
 def _names(study: str) -> list[str]:
-    return [study, f"{study}-code", f"{study}-small"]
+    return [study, *(f"{study}-{preset}" for preset in ("code", "small", "trained"))]

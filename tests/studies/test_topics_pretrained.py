@@ -78,6 +78,12 @@ def test_what_was_not_run_is_named_with_its_command():
         "premise not met: arm electra was not run: "
         "saccade run topics_pretrained --preset paper --encoders electra"
     )
+    untrained = without(record, TRAINED)
+    told = (
+        "premise not met: arm trained was not run: saccade run topics_pretrained --preset trained"
+    )
+    assert judged(untrained)["B-13d"].reason == told
+    assert len(STUDY.drawn(untrained)) == 2
     tables = STUDY.drawn(record)[0]
     assert "Not run: ELECTRA; saccade run topics_pretrained" in tables.caption
     (cells,) = tables.panels[0].marks
@@ -163,7 +169,8 @@ def test_wrong_settings_are_refused(changes, message):
 def test_presets_name_their_encoders():
     assert STUDY.config("paper").encoders == (*PAPERS, *AT_HAND)
     assert STUDY.config("small").encoders == AT_HAND
-    assert STUDY.config("quick").encoders == ()
+    assert STUDY.config("quick").encoders == STUDY.config("trained").encoders == ()
+    assert STUDY.config("small").starts == STUDY.config("trained").articles == 0
     assert len(THRESHOLDS) == 3
 
 

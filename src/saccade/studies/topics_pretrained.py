@@ -106,7 +106,8 @@ class Config(AbstractSeededConfig):
     topic_model: TopicModel = TopicModel()
     """The topic model."""
     articles: int = 500
-    """Articles whose attention is measured, drawn per seed; all if there are no more."""
+    """Articles whose attention is measured, drawn per seed; all if there are no more. 0: neither
+    encoders nor the random control are measured."""
     pieces: int = 128
     """Word pieces that are read of an article, from the first on."""
     control_layers: int = 12
@@ -116,7 +117,7 @@ class Config(AbstractSeededConfig):
     control_dimension: int = 768
     """Dimension of its states; its hidden units are four times as many."""
     starts: int = 6
-    """Small BERT: runs, with the first of the seeds."""
+    """Small BERT: runs, with the first of the seeds; 0: none is trained."""
     length: int = 128
     """Small BERT: words of a sequence."""
     vocabulary: int = 16_000
@@ -138,8 +139,9 @@ class Config(AbstractSeededConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        require_count(self, "articles", "control_layers", "control_heads", "control_dimension")
-        require_count(self, "starts", "length", "copies", "batch_size", "steps", "examples")
+        require_count(self, "control_layers", "control_heads", "control_dimension")
+        require_count(self, "articles", "starts", least=0)
+        require_count(self, "length", "copies", "batch_size", "steps", "examples")
         require_count(self, "pieces", least=8)
         require_count(self, "vocabulary", least=100)
         require_count(self, "evaluations", least=3)
@@ -190,13 +192,14 @@ def experiment(config: Config, lab: Lab) -> Arms:
         for seed in config.seed_numbers
     }
     found: dict[str, Arm] = {}
-    if not lab.dry_run:  # encoders are measured, not trained
+    if config.articles and not lab.dry_run:  # encoders are measured, not trained
         for place in map(find_encoder, config.encoders):
             how: Any = (dataclasses.astuple(place), place.digest)
             found[place.name] = _measured(config, lab, place.name, named, topics, how)
         sizes = (config.control_layers, config.control_heads, config.control_dimension)
         found[RANDOM] = _measured(config, lab, RANDOM, named, topics, (sizes, ""))
-    found[TRAINED] = _trained(config, lab, topics[config.first_seed])
+    if config.starts:
+        found[TRAINED] = _trained(config, lab, topics[config.first_seed])
     return found
 
 
@@ -377,7 +380,14 @@ RISEN = 0.05
 
 
 def _command(name: str) -> str:
+    if name == TRAINED:
+        return "saccade run topics_pretrained --preset trained"
     return f"saccade run topics_pretrained --preset paper --encoders {name}"
+
+
+def _not_run(name: str) -> Any:
+    """Says how an arm is run that a record lacks."""
+    return lambda arms, config: _command(name)
 
 
 def _each(names: Sequence[str], text: str, measure: Any, bound: Any) -> tuple[Check, ...]:
@@ -388,7 +398,7 @@ def _each(names: Sequence[str], text: str, measure: Any, bound: Any) -> tuple[Ch
             partial(measure, name),
             bound,
             name,
-            missing=None if name == TRAINED else lambda arms, config, name=name: _command(name),
+            missing=_not_run(name),
         )
         for name in names
     )
@@ -434,7 +444,7 @@ LEARNED = (
         and config.model.dimension >= 64
         and config.examples >= 512
     ),
-    "a whole corpus, 6,000 words and 8,000 steps (preset small or paper)",
+    "a whole corpus, 6,000 words and 8,000 steps (preset trained or paper)",
 )
 _claim = partial(Claim, statistic=Mean(4))
 CLAIMS = (
@@ -539,6 +549,7 @@ CLAIMS = (
                 _closer,
                 Above(0.0),
                 TRAINED,
+                missing=_not_run(TRAINED),
             ),
         ),
         "1.05, as in B-13; a sign. All seeds have the topics of the first",
@@ -573,6 +584,7 @@ CLAIMS = (
             _order,
             Below(1.0),
             TRAINED,
+            missing=_not_run(TRAINED),
         ),
         "an order. Half of the rise from the first to the last step, for overlapping topics and the"
         f" largest threshold, which have the most pairs; a seed whose attention ratio rises by no"
@@ -589,7 +601,8 @@ CLAIMS = (
 
 def figures(arms: Arms, config: Config) -> Sequence[Figure]:
     del config
-    return _tables(arms), _heads(arms), _curves(arms)
+    drawn = (_tables(arms), _heads(arms))
+    return (*drawn, _curves(arms)) if TRAINED in arms else drawn
 
 
 def _tables(arms: Arms) -> Figure:
@@ -708,9 +721,12 @@ DIVERGENCES = divergences(
     """
 )
 
-SMALL = Config(
-    encoders=AT_HAND,
-    articles=200,
+SMALL = Config(encoders=AT_HAND, articles=200, starts=0, first_seed=1000)
+"""What two cores do in ten minutes: encoders at hand and the random control."""
+SMALL_BERT = Config(
+    encoders=(),
+    articles=0,
+    starts=4,
     length=64,
     vocabulary=6000,
     copies=5,
@@ -718,9 +734,9 @@ SMALL = Config(
     rate=0.001,
     batch_size=16,
     steps=12_000,
-    starts=4,
     first_seed=1000,
 )
+"""The small BERT alone, of a size for two cores."""
 QUICK = Config(
     seeds=3,
     encoders=(),
@@ -741,6 +757,11 @@ QUICK = Config(
     examples=512,
     evaluations=6,
 )
-PRESETS = {"quick": QUICK, "small": SMALL, "paper": Config(first_seed=1000)}
+PRESETS = {
+    "quick": QUICK,
+    "small": SMALL,
+    "trained": SMALL_BERT,
+    "paper": Config(first_seed=1000),
+}
 ABOUT = ("topics_pretrained", "Do words of one topic attend to each other?", PAPER)
 STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES)
