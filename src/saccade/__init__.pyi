@@ -227,6 +227,7 @@ from saccade.probes.topic_blocks import Similarities as Similarities
 from saccade.probes.topic_blocks import SimilarityTable as SimilarityTable
 from saccade.probes.topic_blocks import ValueBlocks as ValueBlocks
 from saccade.probes.topic_blocks import ValueTable as ValueTable
+from saccade.probes.topic_pairs import TopicPairs as TopicPairs
 from saccade.probes.topic_words import AbstractItemProbe as AbstractItemProbe
 from saccade.probes.topic_words import AbstractTopicProbe as AbstractTopicProbe
 from saccade.probes.topic_words import CentredTopicWords as CentredTopicWords
@@ -256,6 +257,7 @@ from saccade.tasks.long_documents import LongDocuments as LongDocuments
 from saccade.tasks.long_documents import Moments as Moments
 from saccade.tasks.long_documents import Queries as Queries
 from saccade.tasks.markov_pairs import MarkovPairs as MarkovPairs
+from saccade.tasks.masked_text import MaskedText as MaskedText
 from saccade.tasks.named_pairs import NamedPairs as NamedPairs
 from saccade.tasks.named_text import NamedText as NamedText
 from saccade.tasks.parallel_text import ParallelText as ParallelText

@@ -11,6 +11,7 @@ from jaxtyping import AbstractArray
 
 FILLED_ON_THE_HOST = (
     "Batch.__init__",
+    "Documents.__init__",
     "Members.__init__",
     "SentencePairs.__init__",
     "SparseSum.__init__",

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import encoder_records
 import kernels_records
 import ktiw_records
+import pretrained_records
 import sen_records
 import text_records
 import topics_records
@@ -23,6 +24,7 @@ PAPERS = (
     encoder_records,
     values_first_records,
     text_records,
+    pretrained_records,
 )
 RECORDS = {
     study: functools.cache(make) for paper in PAPERS for study, make in paper.RECORDS.items()
