@@ -11,15 +11,22 @@ from saccade.cli import main
 from saccade.core.errors import ConfigError
 from saccade.core.record import Arm, Record
 from saccade.core.schedule import Every
+from saccade.diagnosis.bypassed import Bypassed
 from saccade.diagnosis.catalogue import FAULTS, NUMBERED, diagnose, strip
 from saccade.diagnosis.diverged import Diverged
 from saccade.diagnosis.epsilon_swallows import EpsilonSwallows
 from saccade.diagnosis.future_visible import FutureVisible
+from saccade.diagnosis.inactive_head import InactiveHead
+from saccade.diagnosis.no_lexical_signal import NoLexicalSignal
 from saccade.diagnosis.padding_attended import PaddingAttended
 from saccade.diagnosis.part_not_trained import PartNotTrained
+from saccade.diagnosis.rank_collapse import RankCollapse
+from saccade.diagnosis.saturated import Saturated
 from saccade.diagnosis.score_growth import LargeScores, ScoreGrowth
+from saccade.diagnosis.scores_rounded import ScoresRounded
 from saccade.diagnosis.sink import Sink
 from saccade.diagnosis.softmax_blind import SoftmaxBlind
+from saccade.diagnosis.values_first import ValuesFirst
 from saccade.registry import known_study
 from saccade.report.page import render_page
 from saccade.watch import Watch
@@ -151,6 +158,32 @@ def first_word() -> Record:
     return Watch(language_model(SinkAttention), IDS, loss=next_word_loss(IDS), output=None).record
 
 
+def one_hot() -> Record:
+    model = language_model()
+    with torch.no_grad():
+        model.attention[1].qkv.weight[:64] *= 5
+    return trained(model)
+
+
+def alike() -> Record:
+    """All words have nearly one vector."""
+    model = language_model()
+    with torch.no_grad():
+        model.words.weight.mul_(0.01).add_(torch.linspace(-1, 1, 32))
+        model.places.weight.mul_(0.01)
+    return trained(model, rate=1e-5)
+
+
+def silent_head() -> Record:
+    """The first head gives 0, and nothing would be made of what it gives: no gradient comes."""
+    model = language_model()
+    with torch.no_grad():
+        model.attention[0].qkv.weight[64:72] = 0
+        model.attention[0].qkv.bias[64:72] = 0
+        model.attention[0].proj.weight[:, :8] = 0
+    return trained(model)
+
+
 RUNS = {
     Diverged: diverging,
     PaddingAttended: padding,
@@ -159,24 +192,39 @@ RUNS = {
     EpsilonSwallows: tiny_loss,
     ScoreGrowth: large_scores,
     SoftmaxBlind: keys_alike,
+    Saturated: one_hot,
+    RankCollapse: alike,
+    InactiveHead: silent_head,
 }
+CONSEQUENCES = {
+    ScoreGrowth: {Saturated},
+    PaddingAttended: {Saturated},  # the model's scores are spread by `stronger`
+    RankCollapse: {SoftmaxBlind},
+}
+"""What a run has besides."""
 
 
 def test_every_fault_has_a_run():
-    assert {*RUNS, Sink, LargeScores} == {type(fault) for fault in FAULTS}
+    """Of PyTorch here, or of models of this package (`test_faults`)."""
+    elsewhere = {Bypassed, NoLexicalSignal, ScoresRounded, ValuesFirst}
+    assert {*RUNS, Sink, LargeScores, *elsewhere} == {type(fault) for fault in FAULTS}
+    assert not elsewhere & {*RUNS}
 
 
 def test_a_healthy_run_has_none():
     (found,) = diagnose(healthy())
     assert not found.found
     assert not found.information
-    assert {type(fault) for fault, _ in found.unchecked} <= {PaddingAttended}
+    unknown = {PaddingAttended, NoLexicalSignal, ScoresRounded, Bypassed}
+    assert {type(fault) for fault, _ in found.unchecked} <= unknown
 
 
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_run_with_one_fault_has_that_one(kind):
     (found,) = diagnose(RUNS[kind]())
-    assert [type(one.fault) for one in found.found] == [kind]
+    named = [type(one.fault) for one in found.found]
+    assert named[0] is kind
+    assert {*named[1:]} <= CONSEQUENCES.get(kind, set())
 
 
 def test_weights_that_only_decay_are_not_trained():
@@ -227,7 +275,7 @@ def test_large_scores_are_information_until_they_are_out_of_bounds():
     with torch.no_grad():
         model.attention[1].qkv.weight[:64] *= 10
     (found,) = diagnose(trained(model))
-    assert not found.found
+    assert [type(one.fault) for one in found.found] == [Saturated]
     (one,) = found.information
     assert isinstance(one.fault, LargeScores)
     assert 100 < one.value < 10_000
@@ -239,7 +287,7 @@ def test_the_first_in_causal_order_is_the_cause():
     with torch.no_grad():
         model.attention[1].qkv.weight[:64] *= 60
     (found,) = diagnose(trained(model))
-    assert [type(one.fault) for one in found.found] == [FutureVisible, ScoreGrowth]
+    assert [type(one.fault) for one in found.found] == [FutureVisible, ScoreGrowth, Saturated]
 
 
 def test_strips_show_the_first_fault_of_every_head():
@@ -256,7 +304,7 @@ def test_the_page_shows_faults_by_number_and_name():
         study = known_study(record.study)
         assert study is not None
         page = render_page([(study, record)])
-        assert ("6 scores have grown out of bounds" in page) == shown
+        assert ("8 scores have grown out of bounds" in page) == shown
         assert ("No fault of `saccade diagnose` shows at any step" in page) == (not shown)
 
 
@@ -295,14 +343,14 @@ def test_the_command_says_cause_number_bound_and_remedy(tmp_path, capsys):
     assert main(["diagnose", str(tmp_path / "healthy.nc")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "healthy.nc:Arunthatwastrainedelsewhere:LanguageModel" in said.replace(" ", "")
-    assert "none of the 6 faults that were looked for, at step 10" in said
-    assert "not looked for: padding is attended to (no padding_mass in the record: give" in said
+    assert "none of the 10 faults that were looked for, at step 10" in said
+    assert "padding is attended to: no padding_mass in the record: give Watch" in said
     assert main(["diagnose", str(tmp_path / "large.nc")]) == 1
     said = " ".join(capsys.readouterr().out.split())
     for text in (
         "cause: scores have grown out of bounds",
         "largest score: ",
-        "a sign if above 10,000; published: beyond it runs of Wortsman et al. 2023",
+        "a sign if above 10,000; published: all runs of Wortsman et al. 2023 beyond it",
         "to try: normalise queries and keys (QK-norm)",
     ):
         assert text in said

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Iterable
 
+import diagnosis_records
 import encoder_records
 import kernels_records
 import ktiw_records
@@ -23,6 +24,7 @@ PAPERS = (
     kernels_records,
     encoder_records,
     values_first_records,
+    diagnosis_records,
     text_records,
     pretrained_records,
 )

@@ -69,6 +69,7 @@ TINY: dict[str, dict[str, Any]] = {
     "values_first": {"sentences": 12, "dictionary_size": 16, "sentence_steps": 6}
     | {"document_steps": 6, "length": 3, "choice": 4, "hidden": 3, "batch_size": 4}
     | {"copying_steps": 4, "long_steps": 8, "fit_steps": 6, "copying_seeds": 2},
+    "diagnosis_errors": {"steps": 20},
 }
 """Trained for real with `--slow` only, because programs take minutes to compile; by default two
 studies are: `sen` over a sweep, and `sen_convolution` in the tests of the command line.
@@ -166,9 +167,10 @@ def test_records_made_by_hand_look_like_those_of_experiments(name, imagined):
     """Otherwise the refutations would be about records that no study makes."""
     record, synthetic = imagined(name), RECORDS[name]()
     assert set(record.config) == set(synthetic.config)
-    # The quick preset of one study has fewer heads; all others have the very same arms.
-    heads = name == "kernels_convergence"
-    arms = {arm for arm in synthetic.arms if arm.endswith("_2") or not heads}
+    # The quick presets of two studies have fewer heads, or faults; others have the very same arms.
+    fewer = {"kernels_convergence": lambda arm: arm.endswith("_2")}
+    fewer["diagnosis_errors"] = lambda arm: arm in ("healthy", *record.config["faults"])
+    arms = set(filter(fewer.get(name), synthetic.arms))
     assert set(record.arms) == arms
     assert_alike(synthetic, record, arms)
 

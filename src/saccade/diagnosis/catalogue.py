@@ -142,7 +142,8 @@ def diagnose(record: Record, step: int | None = None) -> list[Diagnosis]:
 
 def _cells(run: xr.Dataset) -> list[tuple[dict[str, float], xr.Dataset]]:
     """The cells of an arm's own sweeps, with their values."""
-    swept = [str(dim) for dim in run["loss"].dims if dim not in ("seed", "step")]
+    dims = run["loss"].dims if "loss" in run else ()
+    swept = [str(dim) for dim in dims if dim not in ("seed", "step")]
     cells = []
     for place in np.ndindex(*(run.sizes[dim] for dim in swept)):
         cell = run.isel(dict(zip(swept, place, strict=True)))
