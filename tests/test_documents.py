@@ -185,10 +185,10 @@ def test_options_exist(capsys):
 def test_studies_and_claims_exist():
     claims = {claim.id for name in study_names() for claim in find_study(name).claims}
     for name in GUIDE:
-        table = re.findall(r"^\| `(\w+)` \|.*\| [A-E]-\d", text_of(name), re.MULTILINE)
-        table += re.findall(r"^\|[^|]*\|[^|]*\| `(\w+)`.*\| [A-E]-\d", text_of(name), re.MULTILINE)
+        table = re.findall(r"^\| `(\w+)` \|.*\| [A-F]-\d", text_of(name), re.MULTILINE)
+        table += re.findall(r"^\|[^|]*\|[^|]*\| `(\w+)`.*\| [A-F]-\d", text_of(name), re.MULTILINE)
         assert set(table) <= set(study_names()), name
-        named = set(re.findall(r"\b[A-E]-\d+[a-z]?\b", text_of(name)))
+        named = set(re.findall(r"\b[A-F]-\d+[a-z]?\b", text_of(name)))
         assert named <= claims, f"{name}: {sorted(named - claims)}"
     assert "`ktiw_agreement`" in text_of("README.md")
 

@@ -22,7 +22,7 @@ from saccade.studies.ktiw_translation import ACCURACY, RUNS
 from saccade.studies.sen_sst import learns
 
 ROOT = Path(__file__).parents[1]
-CLAIM = re.compile(r"\b([A-E]-\d+[a-z]?)\b")
+CLAIM = re.compile(r"\b([A-F]-\d+[a-z]?)\b")
 QUOTED = re.compile(r"\d[\d,]*\.\d+(?:e-?\d+)?|\d+ of \d+|\d+(?:\.\d+)? %")
 """Decimal numbers, counts of runs and percentages."""
 NUMBER = re.compile(r"\d+\.?\d*(?:e[+-]?\d+)?")

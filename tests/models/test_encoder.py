@@ -19,6 +19,7 @@ from saccade.core.paths import paths
 from saccade.core.schedule import Every, Recording
 from saccade.core.sweep import Swept
 from saccade.models.encoder import Encoder, EncoderConfig, dropped
+from saccade.models.fused_attention import in_rows, with_rounding
 from saccade.tasks.keyword_sentences import KeywordSentences
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.tasks.topic_documents import Documents, Masking, TopicDocuments
@@ -460,3 +461,89 @@ def test_positions_come_from_the_task():
 def test_configs_are_checked(field, value, allowed):
     with pytest.raises(ConfigError, match=f"^{allowed}"):
         dataclasses.replace(CONFIG, **{field: value})
+
+
+# -- decoders, and what a fault is made of ---------------------------------------------------------
+
+
+def made(config: EncoderConfig) -> Encoder:
+    """With the same weights, whatever the settings."""
+    return config.build(TASK, jax.random.key(0))
+
+
+def test_a_decoder_sees_no_later_word():
+    """And with a weight between, it does, by exactly that weight."""
+    decoder = made(dataclasses.replace(CONFIG, future_weight=0.0, head="masked"))
+    batch = sentences()
+    later = (batch.words[:, 3:] + 1) % WORDS
+    other = eqx.tree_at(lambda one: one.words, batch, batch.words.at[:, 3:].set(later))
+    before, after = (decoder(one).logits for one in (batch, other))
+    np.testing.assert_allclose(before[:, :3], after[:, :3], rtol=1e-5, atol=1e-6)
+    assert not np.allclose(before[:, 3:], after[:, 3:])
+    attention = made(dataclasses.replace(CONFIG, future_weight=0.3)).layers[0].attention
+    nothing = jnp.zeros((4, 2, LONGEST, 4))
+    layer = attention.seen(jnp.ones((4, LONGEST, 8)), nothing, nothing, None)
+    found = in_rows(
+        layer.kernel,
+        layer.queries,
+        layer.keys,
+        jnp.broadcast_to(jnp.eye(LONGEST), (4, 2, LONGEST, LONGEST)),
+        future_weight=layer.future_weight,
+    )
+    weights = np.where(np.triu(np.ones((LONGEST, LONGEST)), 1) > 0, 0.3, 1.0)
+    np.testing.assert_allclose(found[0, 0], weights / weights.sum(1, keepdims=True), rtol=1e-5)
+
+
+def test_padding_with_the_weight_of_words_is_no_padding():
+    hidden, seen = (
+        made(dataclasses.replace(CONFIG, padding_weight=weight, head="masked"))
+        for weight in (0.0, 1.0)
+    )
+    batch = sentences()
+    whole = Batch(batch.words, batch.labels)
+    np.testing.assert_allclose(seen(batch).logits, hidden(whole).logits, rtol=1e-5, atol=1e-6)
+    assert not np.allclose(seen(batch).logits, hidden(batch).logits)
+
+
+def test_without_skip_connections_only_the_last_block_is_left():
+    """States of 0 behind a feed-forward block without weights."""
+    model = made(dataclasses.replace(CONFIG, skip=0.0))
+    outer = lambda tree: tree.layers[-1].feed_forward.outer.weights  # noqa: E731
+    model = eqx.tree_at(outer, model, jnp.zeros_like(outer(model)))
+    batch = sentences()
+    np.testing.assert_allclose(model.states(batch), 0.0)
+    kept = eqx.tree_at(outer, made(CONFIG), jnp.zeros_like(outer(model)))
+    assert np.all(np.abs(kept.states(batch)).max(-1) > 0)
+
+
+def test_rounded_scores_have_eight_binary_digits():
+    precisions: Any = ("full", "bfloat16")
+    exact, rounded = (
+        made(dataclasses.replace(CONFIG, score_precision=one, weight_scale=3.0))
+        for one in precisions
+    )
+    batch = sentences()
+    apart = np.abs(exact(batch).logits - rounded(batch).logits)
+    assert 0 < apart.max() < 0.1
+    scores = with_rounding(jnp.asarray([1.0, 1.001, 300.0, 301.0]))
+    np.testing.assert_array_equal(scores, [1.0, 1.0, 300.0, 300.0])
+
+
+@pytest.mark.parametrize(
+    "setting", [{"future_weight": 0.0}, {"padding_weight": 0.1}, {"score_precision": "bfloat16"}]
+)
+def test_fused_attention_has_none_of_them(setting):
+    with pytest.raises(ConfigError, match=r"^fused: got True, allowed: False with a future_weight"):
+        EncoderConfig(fused=True, **setting)
+
+
+def test_settings_do_not_learn():
+    config = dataclasses.replace(CONFIG, future_weight=0.5, padding_weight=0.5, skip=0.5)
+    array = lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf  # noqa: E731
+    learns = jax.tree.map(array, made(config)).trainable()
+    assert not learns.skip
+    assert not any(
+        getattr(layer.attention, name)
+        for layer in learns.layers
+        for name in ("future_weight", "padding_weight", "temperature")
+    )
