@@ -481,7 +481,7 @@ def test_a_decoder_sees_no_later_word():
     np.testing.assert_allclose(before[:, :3], after[:, :3], rtol=1e-5, atol=1e-6)
     assert not np.allclose(before[:, 3:], after[:, 3:])
     attention = made(dataclasses.replace(CONFIG, future_weight=0.3)).layers[0].attention
-    nothing = jnp.zeros((4, 2, LONGEST, 4))
+    nothing = jnp.zeros((4, 2, LONGEST, LONGEST))
     layer = attention.seen(jnp.ones((4, LONGEST, 8)), nothing, nothing, None)
     found = in_rows(
         layer.kernel,
