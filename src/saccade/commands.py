@@ -309,6 +309,9 @@ def diagnose_command(options: DiagnoseOptions, paths: list[str]) -> int:
 
     if options.try_:
         return _try_remedies(options, paths)
+    if options.steps is not None or options.study:
+        flag = "--study" if options.steps is None else "--steps"
+        raise ConfigError(f"{flag}: got a value without --try, allowed: with it")
     found, problems = [], []
     for file in _files(paths):
         try:

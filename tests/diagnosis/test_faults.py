@@ -15,7 +15,8 @@ from saccade.core.sweep import map_swept, swept_in
 from saccade.diagnosis.bypassed import Bypassed
 from saccade.diagnosis.catalogue import FAULTS, NUMBERED, causes, diagnose
 from saccade.diagnosis.diverged import Diverged
-from saccade.diagnosis.fault import of_kind
+from saccade.diagnosis.epsilon_swallows import EpsilonSwallows
+from saccade.diagnosis.fault import by_layer, of_kind
 from saccade.diagnosis.inactive_head import InactiveHead
 from saccade.diagnosis.no_lexical_signal import NoLexicalSignal
 from saccade.diagnosis.part_not_trained import PartNotTrained
@@ -137,13 +138,49 @@ def test_small_keys_are_blind_only_if_they_stay():
     moving = run_of(**small)
     assert not SoftmaxBlind().signs(moving, {}).present.any()
     still = run_of(**small, displacement=[1.0, 0.0, 1.0])
-    assert SoftmaxBlind().signs(still, {}).present.all()
+    present = SoftmaxBlind().signs(still, {}).present
+    assert present.isel(step=slice(1, None)).all()
+    assert not present.isel(step=0).any()  # nothing has moved yet
     nothing: Any = small | {"key_norm": 0.0, "key_spread": 0.0, "score_reach": 0.0}
     none = run_of(**nothing)
-    assert SoftmaxBlind().signs(none.drop_vars("displacement"), {}).present.all()
+    bare = none.drop_vars("displacement")
+    assert SoftmaxBlind().signs(bare, {}).present.isel(step=slice(1, None)).all()
+    growing = run_of(**small).drop_vars("displacement")
+    growth = np.linspace(1, 2, 5)[None, :, None, None]
+    growing = growing.assign({one: growing[one] * growth for one in ("key_spread", "key_norm")})
+    assert not SoftmaxBlind().signs(growing, {}).present.any()
     unknown: Any = small | {"score_reach": np.nan}
     gaussian = run_of(**unknown, displacement=[1.0, 0.0, 1.0])
     assert not SoftmaxBlind().signs(gaussian, {}).present.any()
+
+
+def test_faults_that_rest_on_the_loss_know_where_it_began():
+    """A first loss that is small, or negative; one that is gone; a run that is measured late."""
+    for first, last in ((1e-6, 2e-4), (-1.0, -5.0)):
+        run = run_of(loss=np.linspace(first, last, 5))
+        run["diverged_at"] = ("seed", [-1, -1])
+        assert not Diverged().signs(run, {}).present.any()
+    low = run_of(loss=np.asarray([3.0, 1.0, 0.5, 0.1, 1e-3]))
+    low["second_moment"] = low["displacement"] * 0 + 0.5
+    present = EpsilonSwallows().signs(low, {}).present
+    assert present.isel(seed=0, part=0).values.tolist() == [True, True, True, True, False]
+    late = run_of(score_spread=5.0, loss=LATE).isel(step=slice(1, None))
+    why = Saturated().reason_not_to_check(late, {})
+    assert why == "the first measurement is at step 10: what was learned before is not known"
+    unknown = run_of(score_spread=5.0, loss=np.nan)
+    assert Saturated().reason_not_to_check(unknown, {}) == "no loss in the record"
+
+
+def test_layers_are_told_apart_in_paths():
+    """One layer that waits is not hidden by another that does not."""
+    names = [f"layers.{at}.attention.{part}" for at in (0, 1) for part in ("query", "key", "value")]
+    moved = xr.DataArray([[0.001, 0.001, 1.0, 1.0, 1.0, 1.0]], dims=("step", "part"))
+    moved = moved.assign_coords(part=names, step=[20])
+    assert by_layer(moved).sizes == {"layer": 2, "step": 1, "part": 3}
+    assert by_layer(moved, 3) is moved
+    run = xr.Dataset({"displacement": moved, "part_norm": 0 * moved + 1})
+    present = ValuesFirst().signs(run, {}).present
+    assert present.isel(step=0).values.tolist() == [True, False]
 
 
 def test_parts_are_known_by_their_names():
@@ -177,6 +214,10 @@ def test_no_lexical_signal_is_one_of_all_seeds():
     assert present.dims == ("step",)
     assert present.values.tolist() == [False, True, True, True, True]  # nothing is learned at first
     assert not fault.signs(run_of(seeds, lexicon_right=1.2 * around), {}).present.any()
+    worse = fault.signs(run_of(seeds, lexicon_right=0.1 * around), {}).present
+    assert worse.isel(step=slice(1, None)).all()
+    one_off = np.asarray([40.0] * 19 + [1e-20])[:, None]
+    assert not fault.signs(run_of(20, lexicon_right=one_off), {}).present.any()
     assert fault.reason_not_to_check(run_of(2), {}) == "2 seeds, 5 needed"
     assert np.all(causes(run, {}) == 0)
 
@@ -192,6 +233,17 @@ def test_every_cell_of_a_sweep_is_diagnosed():
     assert [one.title for one in found] == ["one (depth 1)", "one (depth 8)"]
     assert [len(one.found) for one in found] == [0, 1]
     assert found[1].plain()["cell"] == {"depth": 8.0}
+
+
+def test_divergence_is_named_at_any_later_step():
+    run = run_of()
+    run = run.where(run["step"] <= 25)
+    run["diverged_at"] = ("seed", [25, 25])
+    for step in (None, 40, 30):
+        (found,) = diagnose(record_of(run), step)
+        assert [type(one.fault) for one in found.found] == [Diverged], step
+    (found,) = diagnose(record_of(run), 20)
+    assert not found.found
 
 
 def test_faults_that_are_over_are_named_with_their_steps():
@@ -250,7 +302,7 @@ def test_remedies_change_a_setting_and_keep_the_weights(fault):
         if setup is None or fault.of_all_seeds:
             continue
         full = map_swept(setup, lambda one: one.values[-1])
-        for name, remedied in fault.remedies(full).items():
+        for name, remedied in fault.to_try(full).items():
             assert remedied != full, name
             assert shapes_of(remedied) == shapes_of(full), name
 

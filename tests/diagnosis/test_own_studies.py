@@ -56,7 +56,7 @@ def test_the_plateau_of_two_stages_is_that_attention_waits_for_values():
 def test_permutations_give_no_lexical_signal():
     """And sequences of a larger set of words do."""
     found = by_title(diagnose(Record.open(RESULTS / "ktiw_copying.nc.gz")))
-    assert kinds(found["by_words (words 40)"].earlier) == [NoLexicalSignal]
+    assert kinds(found["by_words (words 40)"].found) == [NoLexicalSignal]
     for words in (50, 60, 80):
         one = found[f"by_words (words {words})"]
         assert not one.found

@@ -12,7 +12,7 @@ from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Moment
 from saccade.models.encoder import EncoderConfig
 from saccade.models.fused_attention import in_rows
-from saccade.models.kernels import SOFTMAX
+from saccade.models.kernels import KERNELS, SOFTMAX
 from saccade.probes.ablations import Ablations
 from saccade.tasks.repeated_words import RepeatedWords
 
@@ -60,6 +60,15 @@ def test_attention_is_uniform_over_what_is_visible(moment, monkeypatch):
         layers[place] = eqx.tree_at(lambda one: one.attention, layers[place], attention)
         uniform = eqx.tree_at(lambda tree: tree.layers, model, tuple(layers))
         np.testing.assert_allclose(found["uniform_loss"][place], uniform.loss(batch), rtol=1e-5)
+
+
+def test_all_layers_at_once_and_only_with_softmax(moment):
+    found = jax.jit(lambda: Ablations()(moment))()
+    both = moment.model.ablated(0).ablated(1)
+    np.testing.assert_allclose(found["all_uniform_loss"], both.loss(moment.test), rtol=1e-5)
+    gaussian = moment.model.with_attention(kernel=KERNELS["gaussian"])
+    with pytest.raises(ConfigError, match=r"^ablated: got a kernel that is not normalised, allow"):
+        gaussian.ablated(0)
 
 
 def test_a_model_that_cannot_be_ablated_is_refused(moment):

@@ -1,6 +1,7 @@
 """The faults in the order of causes, and the diagnosis of a record."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,7 +75,8 @@ class Sighting:
         names = ("title", "quantity", "bound", "why", "cause", "remedy")
         about = {name: getattr(self.fault, name) for name in names}
         over = {"steps": list(self.steps)} if self.steps else {}
-        places = {"where": self.where, "value": self.value, "places": self.places}
+        value = self.value if math.isfinite(self.value) else None  # JSON has no other numbers
+        places = {"where": self.where, "value": value, "places": self.places}
         return about | places | {"seeds": self.seeds} | over
 
 
@@ -171,7 +173,9 @@ def _of_run(
             unchecked.append((fault, why))
             continue
         # Of a run that diverged there is nothing to measure at its end.
-        when = int(run["step"][-1]) if isinstance(fault, Diverged) and step is None else at
+        when = at
+        if isinstance(fault, Diverged):
+            when = max(int(one) for one in run["step"].values if step is None or one <= step)
         signs = fault.signs(run, about)
         one = _sighting(fault, signs, when)
         now += [] if one is None else [one]

@@ -17,20 +17,21 @@ RUN_AWAY = 100.0
 class Diverged(AbstractFault):
     title: ClassVar = "the run diverged"
     quantity: ClassVar = "step at which loss or outputs stopped being finite, or the loss ran away"
-    bound: ClassVar = f"there is one: no number, or a loss {RUN_AWAY:g} times that at the start"
+    bound: ClassVar = f"there is one: no number, or a loss {RUN_AWAY:g} times the first (or 1)"
     why: ClassVar = "derived: nothing is learned from NaN, nor far above the first loss"
     cause: ClassVar = "a rate that is too high, or too low a precision"
     remedy: ClassVar = "a lower rate, a warm-up, clipped gradients, or float32"
     worst: ClassVar = "smallest"
     needs: ClassVar = ("diverged_at",)
-    severities: ClassVar = (1.0, 10.0, 1e3, 1e8, 1e20)
+    severities: ClassVar = (1.0, 1e3, 1e20)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         at, steps = run["diverged_at"], run["step"]
         gone = (at >= 0) & (at <= steps)
         first = at.where(at >= 0)
         if "loss" in run:
-            high = run["loss"] > RUN_AWAY * run["loss"].isel(step=0, drop=True)
+            begun = abs(run["loss"].isel(step=0, drop=True))
+            high = run["loss"] > RUN_AWAY * begun.where(begun > 1, 1.0)
             first = xr.where(at >= 0, at, steps.where(high).min("step"))
             gone = gone | high
         return Signs(first, gone)

@@ -9,25 +9,30 @@ from typing import Any, ClassVar
 import xarray as xr
 
 from saccade.core.optimiser import Adam
-from saccade.diagnosis.fault import AbstractFault, Signs
+from saccade.diagnosis.fault import AbstractFault, Signs, learned_share
 from saccade.diagnosis.setup import Setup
+
+DONE = 0.99
 
 
 class EpsilonSwallows(AbstractFault):
     title: ClassVar = "Adam's epsilon swallows the gradient"
     quantity: ClassVar = "root of Adam's mean squared gradient, over epsilon"
-    bound: ClassVar = "at most 1, and not 0"
+    bound: ClassVar = f"at most 1, and not 0, unless {DONE:.0%} of the loss are gone"
     why: ClassVar = "published, as an order of magnitude: Wortsman et al. 2023, section 3.4"
     cause: ClassVar = "gradients are as small as epsilon: a scaled loss, or a large model"
     remedy: ClassVar = "a smaller epsilon, such as 1e-15, or a larger loss"
     worst: ClassVar = "smallest"
     needs: ClassVar = ("second_moment",)
-    severities: ClassVar = (1e-5, 1e-4, 1e-3, 1e-1, 1e2)
+    severities: ClassVar = (1e-5, 1e-3, 1e2)
     how_to_get: ClassVar = "give Watch the optimiser, one of Adam's kind"
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         ratio = run["second_moment"]
-        return Signs(ratio, (ratio > 0) & (ratio <= 1))  # 0: no gradient comes at all
+        present = (ratio > 0) & (ratio <= 1)  # 0: no gradient comes at all
+        if "loss" in run:  # where nothing is left to learn, gradients are small as well
+            present = present & ~(learned_share(run) > DONE)
+        return Signs(ratio, present)
 
     def planted(self, healthy: Setup) -> Setup | None:
         if not isinstance(healthy.optimiser, Adam):

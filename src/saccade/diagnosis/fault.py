@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import xarray as xr
 
+from saccade.core.optimiser import AbstractRatedStepper
 from saccade.diagnosis.setup import Setup
 
 PLACES = ("layer", "head", "part")
@@ -56,7 +57,7 @@ class AbstractFault(ABC):
 
     def reason_not_to_check(self, run: xr.Dataset, about: Mapping[str, Any]) -> str:
         """Why this run cannot be checked; empty if it can."""
-        missing = [name for name in self.needs if name not in run]
+        missing = [one for one in self.needs if one not in run or not run[one].notnull().any()]
         if not missing:
             return ""
         watched = "rungs" in about
@@ -79,17 +80,43 @@ class AbstractFault(ABC):
         del setup
         return {}
 
+    def to_try(self, setup: Setup) -> Mapping[str, Setup]:
+        """The remedies that change something of this setup."""
+        if not isinstance(setup.optimiser, AbstractRatedStepper):
+            return {}  # it has no rate of its own
+        return {name: one for name, one in self.remedies(setup).items() if one != setup}
+
+
+def by_layer(values: xr.DataArray, layers: int | None = None) -> xr.DataArray:
+    """Numbers of parts with a dim `layer`, also where parts are paths into a model; as they are
+    where paths name no layers, or others than so many.
+    """
+    names = [_path(one) for one in values["part"].values]
+    above = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
+    if "layer" in values.dims or len(above) < 2 or layers not in (None, len(above)):
+        return values
+    found: list[xr.DataArray] = []
+    for layer in above:
+        places = [at for at, name in enumerate(names) if name.rpartition(".")[0] == layer]
+        last = [names[at].rpartition(".")[2] for at in places]
+        found.append(values.isel(part=places).assign_coords(part=last))
+    return xr.concat(found, "layer", join="outer")
+
+
+def _path(part: Any) -> str:
+    """The path of a matrix, without the names of its arrays."""
+    return re.sub(r"\.(weights?|bias)$", "", str(part))
+
 
 def of_kind(values: xr.DataArray, *kinds: str) -> xr.DataArray:
     """The numbers of parts that are queries, keys or values, whatever the record calls them."""
-    names = [str(one) for one in values["part"].values]
-    last = [re.sub(r"\.(weights?|bias)$", "", one) for one in names]
-    patterns = [KINDS[kind] for kind in kinds]
-    chosen = [any(re.search(one, name.rpartition(".")[2]) for one in patterns) for name in last]
+    last = [_path(one).rpartition(".")[2] for one in values["part"].values]
+    chosen = [any(re.search(KINDS[kind], name) for kind in kinds) for name in last]
     return values.isel(part=chosen)
 
 
 def learned_share(run: xr.Dataset) -> xr.DataArray:
     """How far the loss has fallen: 0 at the first step, 1 at a loss of 0."""
     loss = run["loss"]
-    return 1 - loss / loss.isel(step=0, drop=True)
+    first = loss.isel(step=0, drop=True)
+    return 1 - loss / first.where(first > 0)

@@ -22,7 +22,7 @@ class InactiveHead(AbstractFault):
     remedy: ClassVar = "fewer heads, or another initialisation of this one"
     worst: ClassVar = "smallest"
     needs: ClassVar = ("head_norm",)
-    severities: ClassVar = (0.5, 0.3, 0.1, 0.03, 0.0)
+    severities: ClassVar = (0.5, 0.1, 0.0)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         norm = run["head_norm"]

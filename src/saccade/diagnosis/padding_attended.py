@@ -23,7 +23,7 @@ class PaddingAttended(AbstractFault):
         "minus infinity"
     )
     needs: ClassVar = ("padding_mass",)
-    severities: ClassVar = (1e-8, 1e-6, 1e-4, 1e-2, 1.0)
+    severities: ClassVar = (1e-8, 1e-4, 1.0)
     how_to_get: ClassVar = "give Watch `words`, or an attention_mask in the probe"
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:

@@ -22,7 +22,7 @@ class RankCollapse(AbstractFault):
     cause: ClassVar = "deep attention without skip connections, or one part that all tokens share"
     remedy: ClassVar = "skip connections, residual branches scaled down with depth, normalisation"
     needs: ClassVar = ("token_cosine",)
-    severities: ClassVar = (0.5, 0.3, 0.2, 0.1, 0.0)
+    severities: ClassVar = (0.5, 0.2, 0.0)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         cosine = run["token_cosine"]

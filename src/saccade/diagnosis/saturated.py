@@ -31,7 +31,13 @@ class Saturated(AbstractFault):
     cause: ClassVar = "queries and keys are too large from the start, or grew at a high rate"
     remedy: ClassVar = "smaller initial queries and keys, QK-norm, or a temperature"
     needs: ClassVar = ("score_spread", "visible_keys", "loss")
-    severities: ClassVar = (1.2, 1.6, 2.0, 3.0, 6.0)
+    severities: ClassVar = (1.2, 2.0, 6.0)
+
+    def reason_not_to_check(self, run: xr.Dataset, about: Mapping[str, Any]) -> str:
+        lacking = super().reason_not_to_check(run, about)
+        first = int(run["step"][0])
+        late = f"the first measurement is at step {first}: what was learned before is not known"
+        return lacking or (late if first > 0 else "")
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         keys = run["visible_keys"]

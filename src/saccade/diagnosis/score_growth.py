@@ -19,7 +19,7 @@ class ScoreGrowth(AbstractFault):
     cause: ClassVar = "queries and keys grow together, as with a high rate"
     remedy: ClassVar = "normalise queries and keys (QK-norm), clip them, or lower the rate"
     needs: ClassVar = ("largest_score",)
-    severities: ClassVar = (3.0, 10.0, 20.0, 40.0, 150.0)
+    severities: ClassVar = (3.0, 20.0, 150.0)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         score = run["largest_score"]

@@ -26,7 +26,7 @@ class ScoresRounded(AbstractFault):
     remedy: ClassVar = "compute scores in float32, take the mean off the keys, or QK-norm"
     needs: ClassVar = ("rounding_shift",)
     how_to_get: ClassVar = "only of attention whose own scores are bfloat16 or float16"
-    severities: ClassVar = (10.0, 100.0, 1000.0, 3000.0, 10000.0)
+    severities: ClassVar = (10.0, 1000.0, 10000.0)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         moved = run["rounding_shift"]

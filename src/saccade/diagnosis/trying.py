@@ -8,6 +8,7 @@ get there counts with all its steps.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,9 @@ from saccade.core.record import Record
 from saccade.core.schedule import Every, Recording
 from saccade.core.statistics import t_interval
 from saccade.core.study import Study
+from saccade.core.sweep import with_sweep
 from saccade.diagnosis.catalogue import Diagnosis, diagnose
+from saccade.diagnosis.diverged import Diverged
 from saccade.diagnosis.fault import AbstractFault
 from saccade.diagnosis.setup import Setup
 
@@ -31,6 +34,10 @@ SEEDS = 3
 """Fewest seeds for a word on a remedy."""
 
 
+FALL = 0.05
+"""Share of the first loss that some run must lose, for times to mean anything."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Attempt:
     """What one remedy did."""
@@ -39,33 +46,49 @@ class Attempt:
     fault: AbstractFault
     remedy: str
     loss: float
-    """At the end, mean over seeds."""
+    """At the end, mean over the seeds that have one."""
     ratio: float = float("nan")
     """Time with it over time without, geometric mean over seeds."""
     low: float = float("nan")
     high: float = float("nan")
     seeds: int = 0
+    reached: int = 0
+    """Seeds that reach the goal."""
+    control_reached: int = 0
+    """Seeds that reach it without a remedy."""
+    diverged: int = 0
     problem: str = ""
     """Why it could not be tried."""
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the ratio is at most this: the run without a remedy did not get there."""
+        return self.control_reached < self.seeds and self.remedy != CONTROL
 
     @property
     def verdict(self) -> str:
         if self.problem:
             return f"not tried: {self.problem}"
+        lost = f"; {self.diverged} of {self.seeds} seeds diverged" if self.diverged else ""
+        got = f"{self.reached} of {self.seeds} seeds get there"
         if self.remedy == CONTROL:
-            return "for comparison"
+            return f"for comparison: {got}{lost}"
         if self.seeds < SEEDS:
             return f"undetermined: {self.seeds} seeds, {SEEDS} needed"
+        if not self.reached and not self.control_reached:
+            return f"neither gets there{lost}"
         if self.high < 1:
-            return "shortens the plateau"
-        return "lengthens it" if self.low > 1 else "no difference beyond that of seeds"
+            return f"shortens the plateau: {got}{lost}"
+        word = "lengthens it" if self.low > 1 else "no difference beyond that of seeds"
+        return f"{word}: {got}{lost}"
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
         numbers = {name: getattr(self, name) for name in ("loss", "ratio", "low", "high")}
         numbers = {name: one if np.isfinite(one) else None for name, one in numbers.items()}
         names = {"arm": self.arm, "fault": self.fault.title, "remedy": self.remedy}
-        return names | numbers | {"seeds": self.seeds, "verdict": self.verdict}
+        counts = {name: getattr(self, name) for name in ("seeds", "reached", "control_reached")}
+        return names | numbers | counts | {"at_most": self.is_bound, "verdict": self.verdict}
 
 
 @dataclasses.dataclass
@@ -78,8 +101,12 @@ class _Recalling(Lab):
 
     def train(self, task: Any, model: Any, optimiser: Any, steps: int, *more: Any, **how: Any):
         training = super().train(task, model, optimiser, steps, *more, **how)
-        how = {name: how[name] for name in ("batches", "loss", "frozen") if name in how}
         setup = Setup(task, model, optimiser, steps=steps)
+        for path, values in (how.get("sweep") or {}).items():
+            dims = {path, path.partition(".")[2]} & {*map(str, training.trajectory["loss"].dims)}
+            setup = with_sweep(setup, path, values, dims.pop())
+        kept = ("batches", "loss", "frozen", "seeds")
+        how = {name: how[name] for name in kept if name in how}
         self.calls[training.digest] = (setup, training, how)
         return training
 
@@ -93,7 +120,7 @@ def tried(record: Record, study: Study[Any], lab: Lab, steps: int | None) -> Ite
         if one.found:
             found.setdefault((one.arm, one.found[0].fault), []).append(one)
     if not found:
-        raise ConfigError(f"--try: got a record of {record.study} without a fault, allowed: one")
+        raise ConfigError(f"--try: got no fault in the record of {record.study}, allowed: one")
     same = {one.name: getattr(lab, one.name) for one in dataclasses.fields(Lab) if one.init}
     recalling = _Recalling(**same)
     arms = study.experiment(study.config_of(record), recalling)
@@ -116,9 +143,9 @@ def _of_arm(
 ) -> Iterator[Attempt]:
     name = cells[0].arm
     length = setup.steps if steps is None else steps
-    remedies = fault.remedies(setup)
+    remedies = fault.to_try(setup)
     if not remedies:
-        why = "no remedy of this fault is a setting of this model"
+        why = "no remedy of this fault is a setting of this model or optimiser"
         yield Attempt(name, fault, "", np.nan, problem=why)
         return
     losses: dict[str, xr.DataArray] = {}
@@ -131,10 +158,10 @@ def _of_arm(
                 changed.optimiser,
                 length,
                 Recording(at=Every(max(1, length // POINTS))),
-                seeds=training.trajectory["seed"].values.tolist(),
-                start=training,
+                # From weights that are no numbers nothing can go on: such runs begin anew.
+                start=None if isinstance(fault, Diverged) else training,
                 name=f"{name}, {remedy}",
-                **how,
+                **({"seeds": training.trajectory["seed"].values.tolist()} | dict(how)),
             )
             losses[remedy] = going.trajectory["loss"]
         except SaccadeError as error:  # the remedy does not fit this model
@@ -154,22 +181,27 @@ def _compared(
     """Times with and without each remedy, seed by seed."""
     start = losses[CONTROL].isel(step=0, drop=True)
     least = xr.concat([one.min("step") for one in losses.values()], "remedy").min("remedy")
-    goal = (start + least) / 2
+    # Without a fall there is no goal, and nobody gets there.
+    goal = ((start + least) / 2).where(start - least > FALL * abs(start))
     times = {remedy: _time(one, goal) for remedy, one in losses.items()}
+    control, control_there = times[CONTROL]
     for remedy, one in losses.items():
-        end = float(one.isel(step=-1).mean())
+        time, there = times[remedy]
+        last = one.isel(step=-1)
+        counts = (goal.size, int(there.sum()), int(control_there.sum()), int(last.isnull().sum()))
+        about = (name, fault, remedy, float(last.mean()))
         if remedy == CONTROL:
-            yield Attempt(name, fault, remedy, end, seeds=goal.size)
+            yield Attempt(*about, math.nan, math.nan, math.nan, *counts)
             continue
-        logs = np.log(times[remedy] / times[CONTROL])
-        low, high = np.exp(t_interval(logs))
-        ratio = float(np.exp(logs.mean()))
-        yield Attempt(name, fault, remedy, end, ratio, float(low), float(high), goal.size)
+        logs = np.log(time / control)
+        low, high = (float(edge) for edge in np.exp(t_interval(logs)))
+        yield Attempt(*about, float(np.exp(logs.mean())), low, high, *counts)
 
 
-def _time(loss: xr.DataArray, goal: xr.DataArray) -> np.ndarray:
-    """First step at which a run is at its goal; the last one if it never is."""
+def _time(loss: xr.DataArray, goal: xr.DataArray) -> tuple[np.ndarray, np.ndarray]:
+    """First step at which a run is at its goal, the last one if it never is; and whether it is."""
     there = (loss <= goal).transpose("seed", "step").values
     steps = loss["step"].values.astype(float)
-    first = np.where(there.any(1), steps[there.argmax(1)], steps[-1])
-    return np.maximum(first, steps[1] if len(steps) > 1 else 1.0)
+    reached = np.asarray(there.any(1))
+    first = np.where(reached, steps[there.argmax(1)], steps[-1])
+    return np.maximum(first, steps[1] if len(steps) > 1 else 1.0), reached

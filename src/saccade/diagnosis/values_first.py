@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import xarray as xr
 
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.diagnosis.fault import AbstractFault, Signs, of_kind
+from saccade.diagnosis.fault import AbstractFault, Signs, by_layer, of_kind
 from saccade.diagnosis.setup import Setup
 
 RATIO, MOVED = 0.05, 0.03
@@ -20,11 +20,11 @@ class ValuesFirst(AbstractFault):
     quantity: ClassVar = "displacement of queries and keys over that of values"
     bound: ClassVar = f"below {RATIO:g}, while values have moved by {MOVED:.0%} of their norm"
     why: ClassVar = "calibrated (diagnosis_errors); the stages are those of Li et al. 2023"
-    cause: ClassVar = "queries and keys start near 0, and plain SGD moves them by their gradient"
+    cause: ClassVar = "queries and keys start near 0, and so do their gradients"
     remedy: ClassVar = "wait, a larger start of queries and keys, or Adam"
     worst: ClassVar = "smallest"
     needs: ClassVar = ("displacement", "part_norm")
-    severities: ClassVar = (0.5, 0.2, 0.1, 0.03, 0.01)
+    severities: ClassVar = (0.5, 0.1, 0.01)
 
     def reason_not_to_check(self, run: xr.Dataset, about: Mapping[str, Any]) -> str:
         lacking = super().reason_not_to_check(run, about)
@@ -35,10 +35,10 @@ class ValuesFirst(AbstractFault):
         return f"no displacement of the {absent[0]} weights" if absent else ""
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
-        moved = run["displacement"]
+        moved, size = (by_layer(run[one]) for one in ("displacement", "part_norm"))
         ours = xr.ufuncs.sqrt((of_kind(moved, "query", "key") ** 2).sum("part", skipna=False))
         theirs = xr.ufuncs.sqrt((of_kind(moved, "value") ** 2).sum("part", skipna=False))
-        norm = xr.ufuncs.sqrt((of_kind(run["part_norm"], "value") ** 2).sum("part", skipna=False))
+        norm = xr.ufuncs.sqrt((of_kind(size, "value") ** 2).sum("part", skipna=False))
         ratio = ours / theirs.where(theirs > 0)
         # What does not move at all is another fault.
         return Signs(ratio, (ratio < RATIO) & (ours > 0) & (theirs > MOVED * norm))

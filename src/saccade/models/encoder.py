@@ -255,6 +255,11 @@ class Encoder(AbstractModel):
     def ablated(self, layer: int, head: int | None = None) -> "Encoder":
         """With uniform softmax attention in a layer (queries of 0), or without one of its heads."""
         if head is None:
+            if not self.layers[layer].attention.kernel.normalised:
+                raise ConfigError(
+                    "ablated: got a kernel that is not normalised, allowed: softmax, which is "
+                    "uniform with queries of 0"
+                )
             parts = lambda tree: tree.layers[layer].attention.query  # noqa: E731
             return eqx.tree_at(parts, self, jax.tree.map(jnp.zeros_like, parts(self)))
         weights = lambda tree: tree.layers[layer].attention.output.weights  # noqa: E731

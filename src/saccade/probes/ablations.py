@@ -29,6 +29,7 @@ class Ablations(AbstractModelProbe):
     variables: ClassVar = {
         "whole_loss": Variable((), "loss on the examples of the ablations", "nat"),
         "uniform_loss": Variable(("layer",), "loss with the layer's attention made uniform", "nat"),
+        "all_uniform_loss": Variable((), "loss with the attention of all layers uniform", "nat"),
         "removed_loss": Variable(("layer", "head"), "loss without the head", "nat"),
     }
 
@@ -49,6 +50,9 @@ class Ablations(AbstractModelProbe):
             )
         layers, heads = model.ablated_shape
         uniform = [moment.loss_of(model.ablated(layer), batch) for layer in range(layers)]
+        every = model
+        for layer in range(layers):
+            every = every.ablated(layer)
         removed = [
             [moment.loss_of(model.ablated(layer, head), batch) for head in range(heads)]
             for layer in range(layers)
@@ -56,5 +60,6 @@ class Ablations(AbstractModelProbe):
         return {
             "whole_loss": moment.loss_of(model, batch),
             "uniform_loss": jnp.stack(uniform),
+            "all_uniform_loss": moment.loss_of(every, batch),
             "removed_loss": jnp.stack([jnp.stack(row) for row in removed]),
         }

@@ -72,13 +72,14 @@ def layer_statistics(
         """Sums over rows of one example, their number, and the largest score."""
         theirs, values, mask, words, asked = example
         exact = layer.kernel.scores(queries, theirs, layer.scale)
-        scores = with_rounding(exact) if layer.rounded else exact
-        weights = (layer.padding_weight, layer.future_weight)
-        scores = with_visibility(scores, mask[None, None], places, *weights)
+        shown = lambda some: with_visibility(  # noqa: E731
+            some, mask[None, None], places, layer.padding_weight, layer.future_weight
+        )
+        scores = shown(with_rounding(exact) if layer.rounded else exact)
         visible = scores > -jnp.inf
         counted = asked[places] & jnp.any(visible, axis=-1)
         if spread:
-            found = _spread(layer, scores, exact, visible, places, theirs, values)
+            found = _spread(layer, scores, shown(exact), visible, places, theirs, values)
         else:
             normalised = layer.kernel.normalised
             found = row_statistics(scores, visible, words, places, positions, jnp, normalised)
@@ -140,9 +141,7 @@ def _spread(
         scale = keys.shape[-1] ** -0.5 if layer.scale is None else layer.scale
         found["score_reach"] = scale**2 * found["key_spread"]
     if layer.rounded:
-        found["rounding_shift"] = rounding_shift(
-            jnp.where(visible, exact, -jnp.inf), scores, visible, jnp
-        )
+        found["rounding_shift"] = rounding_shift(exact, scores, visible, jnp)
     if layer.values is not None and layer.output is not None:
         weights = jnp.where(visible, layer.kernel.weights(scores), 0.0)
         added = jnp.einsum("hqd,hdf->hqf", weights @ values, layer.output)

@@ -264,14 +264,15 @@ def attempt_table(attempts: "Sequence[Attempt]") -> RenderableType:
     for one in attempts:
         known = one.ratio == one.ratio
         interval = f"{number(one.low)}, {number(one.high)}"
-        ratio = f"{number(one.ratio)} [{interval}]" if known else ""
+        most = "at most " if one.is_bound else ""
+        ratio = f"{most}{number(one.ratio)} [{interval}]" if known else ""
         loss = number(one.loss) if one.loss == one.loss else ""
         table.add_row(*map(Words, (one.arm, one.remedy, loss, ratio, one.verdict)))
     faults = dict.fromkeys(f"{one.arm}: {one.fault.title}" for one in attempts)
     note = (
         "time ratio: steps with the remedy over steps without it, to half of the way from the first"
-        " loss to the least that any of an arm's runs reaches; geometric mean over runs, 95 %"
-        " interval"
+        " loss to the least that any of an arm's runs reaches; geometric mean over seeds, 95 %"
+        " interval; at most, where runs without the remedy do not get there"
     )
     return Group(*map(Words, faults), table, Words(note, "dim"))
 

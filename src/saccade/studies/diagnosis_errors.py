@@ -9,10 +9,10 @@ on groups of five.
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -96,20 +96,23 @@ def planted(name: str, families: Sequence[Any] = FAMILIES) -> dict[str, Setup]:
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    every: Any = product(config.families, OPTIMISERS, config.sizes)
+    every: Any = itertools.product(config.families, OPTIMISERS, config.sizes)
+    numbers = itertools.count(config.first_seed)  # no two runs have the same
     runs = {}
     for family, optimiser, size in every:
         setup = dataclasses.replace(healthy(family, optimiser, size), steps=config.steps)
         name = f"healthy {family}, {optimiser}, {size}"
-        runs[name] = _run(setup, family, config.seeds, name, config, lab)
+        seeds = list(itertools.islice(numbers, config.seeds))
+        runs[name] = _run(setup, family, seeds, name, lab)
     arms = {HEALTHY: _arm(runs.values())}
     for fault in config.faults:
         setups, found = planted(fault, config.families), []
         for family, setup in setups.items():
             if family != RECURRENT:
                 setup = dataclasses.replace(setup, steps=config.steps)
-            count, name = -(-config.runs // len(setups)), f"{fault} {family}"
-            found.append(_run(setup, family, count, name, config, lab, PLANTED[fault]))
+            count = -(-config.runs // len(setups)) * (GROUP if family == RECURRENT else 1)
+            seeds = list(itertools.islice(numbers, count))
+            found.append(_run(setup, family, seeds, f"{fault} {family}", lab, PLANTED[fault]))
         arms[fault] = _arm(found)
     return arms
 
@@ -117,21 +120,19 @@ def experiment(config: Config, lab: Lab) -> Arms:
 def _run(
     setup: Setup,
     family: str,
-    runs: int,
+    seeds: Sequence[int],
     name: str,
-    config: Config,
     lab: Lab,
     fault: AbstractFault | None = None,
 ) -> xr.Dataset:
     """What the diagnosis says of each run of a setup, at the two steps at which it is asked."""
-    together = GROUP if fault is not None and fault.of_all_seeds else 1
     training = lab.train(
         setup.task,
         setup.model,
         setup.optimiser,
         setup.steps,
         setup.recording,
-        seeds=range(config.first_seed, config.first_seed + runs * together),
+        seeds=seeds,
         batches=setup.batches,
         loss=setup.loss,
         name=f"diagnosis_errors {name}",
@@ -157,12 +158,11 @@ def _of_runs(
 ) -> dict[str, xr.DataArray]:
     run, about = training.trajectory, {"causal": setup.causal}
     found = {"cause": causes(run, about).sel(step=steps).assign_attrs(long_name=NAMED, units="1")}
+    relative = run["loss"].sel(step=steps) / setup.target
+    words = "loss over that which a healthy run reaches"
+    found["relative_loss"] = relative.assign_attrs(long_name=words, units="1")
     if fault is None:
-        relative = run["loss"].sel(step=steps) / setup.target
-        words = "loss over that which a healthy run reaches"
-        found["relative_loss"] = relative.assign_attrs(long_name=words, units="1")
-        found["diverged_at"] = run["diverged_at"]
-        return found
+        return found | {"diverged_at": run["diverged_at"]}
     number = fault.signs(run, about).value
     places = [dim for dim in number.dims if dim not in ("seed", "step", SEVERITY)]
     number = number.max(places) if fault.worst == "largest" else number.min(places)
@@ -284,7 +284,8 @@ CLAIMS = (
         " at the end",
         SOURCE,
         Check("rate of false alarms", _alarms, AtMost(ALARMS)),
-        "the exact interval of Clopper and Pearson: none of 72 gives at most 0.050",
+        "the exact interval of Clopper and Pearson: none of 72 gives at most 0.050; the fault that"
+        " shows in groups of runs alone is not looked for",
         arms=HEALTHY,
         statistic=Rate(72),
     ),
@@ -356,7 +357,7 @@ def _by_severity(arms: Arms, config: Config) -> Figure:
     )
     caption = (
         "Rate of runs in which the planted fault is named as the cause, against its severity from"
-        " mild (1) to full (5), with exact intervals. The severities are, by the number of the"
+        " mild (1) to full (3), with exact intervals. The severities are, by the number of the"
         f" fault, {values}; `saccade.diagnosis` says of what."
     )
     return Figure("diagnosis_severity", "Named by severity", caption, tuple(panels))
@@ -386,7 +387,7 @@ QUICK = Config(
     families=("documents",),
     sizes=("small",),
 )
-PRESETS: Mapping[str, Config] = {"quick": QUICK, "paper": Config(first_seed=2000)}
+PRESETS: Mapping[str, Config] = {"quick": QUICK, "paper": Config(first_seed=3000)}
 STUDY = Study(
     "diagnosis_errors",
     "How often does the diagnosis err?",

@@ -86,7 +86,7 @@ def call_statistics(call: Call, words: Words, pull: Tensor | None, rows: int) ->
 
 def _squares(call: ProductCall, chosen: Tensor, counted: Tensor) -> np.ndarray:
     """Mean outer product of what each head gives, over the rows that count."""
-    given = call.of_heads[:, :, chosen].double() * counted[..., None]
+    given = torch.where(counted[..., None], call.of_heads[:, :, chosen].double(), 0.0)
     whole = counted.double().sum((0, 2)).clamp_min(1)
     return (torch.einsum("ehrp,ehrq->hpq", given, given) / whole[:, None, None]).cpu().numpy()
 
