@@ -324,6 +324,7 @@ def test_list_names_every_study_in_words_and_in_json(capsys):
 
 
 STUDIES = (
+    "diagnosis_errors",
     "kernels_convergence",
     "kernels_landscape",
     "kernels_stationary",
@@ -344,6 +345,7 @@ STUDIES = (
     "sen_synergy",
     "topics_attention",
     "topics_optima",
+    "topics_pretrained",
     "topics_two_stage",
     "values_first",
 )

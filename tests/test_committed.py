@@ -20,7 +20,6 @@ WITHOUT_RECORD = {
     ("kernels_landscape", "paper"),
     ("kernels_training", "paper"),
     ("topics_pretrained", "paper"),
-    ("topics_pretrained", "trained"),
 }
 """Presets that are registered, and not yet run at their size."""
 WITHOUT_ATTENTION = ("ktiw_proxy", "topics_optima")

@@ -347,9 +347,11 @@ def _try_remedies(options: DiagnoseOptions, paths: list[str]) -> int:
     with terminal.ProgressDisplay() as display:
         for study, record in _opened(_files(paths), options.study, mention=False):
             if isinstance(study, StoredStudy) or study.name == "watched":
+                what = "a run that was trained elsewhere"
+                what = study.note if isinstance(study, StoredStudy) else what
                 raise ConfigError(
-                    f"--try: got a record of {record.study}, allowed: records of studies that are "
-                    "installed (or named with --study), whose trainings can go on"
+                    f"--try: got {what}, allowed: records of studies that are installed, or named "
+                    "with --study, whose trainings can go on"
                 )
             lab = Lab(options.output / "cache", record.precision, display)  # pyright: ignore[reportArgumentType]
             attempts += tried(record, study, lab, options.steps)

@@ -20,8 +20,8 @@ MOST = 3.0
 
 class NoLexicalSignal(AbstractFault):
     title: ClassVar = "single words give no signal"
-    quantity: ClassVar = "lexical probe at the right place over elsewhere, geometric mean of runs"
-    bound: ClassVar = "the 95 % interval over runs is not above 1"
+    quantity: ClassVar = "lexical probe, right place over elsewhere: lower end of its 95 % interval"
+    bound: ClassVar = "at most 1: over these runs the interval is not above chance"
     why: ClassVar = "derived: chance; Snell et al. 2021, section 6.2"
     cause: ClassVar = "co-occurrence says nothing, as where all examples have the same words"
     remedy: ClassVar = "other data with it, or a few steps under uniform attention on such data"
@@ -48,7 +48,7 @@ class NoLexicalSignal(AbstractFault):
         )
         low = edges.isel(edge=0)
         first = ratio["step"] == ratio["step"][0]  # nothing is learned yet
-        return Signs(xr.ufuncs.exp(ratio.mean("seed")), (low <= 0) & ~first)
+        return Signs(xr.ufuncs.exp(low), (low <= 0) & ~first)
 
     def planted(self, healthy: Setup) -> Setup | None:
         del healthy

@@ -19,8 +19,11 @@ class RankCollapse(AbstractFault):
     quantity: ClassVar = "mean cosine of two tokens that enter the layer"
     bound: ClassVar = f"above {MOST:g}"
     why: ClassVar = "calibrated (diagnosis_errors); no published bound is known"
-    cause: ClassVar = "deep attention without skip connections, or one part that all tokens share"
-    remedy: ClassVar = "skip connections, residual branches scaled down with depth, normalisation"
+    cause: ClassVar = (
+        "deep attention without skip connections, one large part that all tokens share, or a rate "
+        "so high that such a part grew"
+    )
+    remedy: ClassVar = "skip connections, smaller residual branches, normalisation, a lower rate"
     needs: ClassVar = ("token_cosine",)
     severities: ClassVar = (0.5, 0.2, 0.0)
 

@@ -25,7 +25,7 @@ class ScoresRounded(AbstractFault):
     cause: ClassVar = "scores are in bfloat16 or float16, and large: often by a part that all share"
     remedy: ClassVar = "compute scores in float32, take the mean off the keys, or QK-norm"
     needs: ClassVar = ("rounding_shift",)
-    how_to_get: ClassVar = "only of attention whose own scores are bfloat16 or float16"
+    how_to_get: ClassVar = "only of the eager attention of transformers, in bfloat16 or float16"
     severities: ClassVar = (10.0, 1000.0, 10000.0)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:

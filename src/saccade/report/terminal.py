@@ -236,7 +236,7 @@ def diagnosis_text(file: Path, record: Record, found: "Sequence[Diagnosis]") -> 
         for place, sighting in enumerate(shown):
             lines += _sighting(sighting, "cause" if not place else "consequence, or besides")
         for sighting in one.earlier:
-            lines += _sighting(sighting, "earlier, and over by then")
+            lines += _sighting(sighting, "earlier, and no longer beyond its bound")
     sound = [one for one in found if not one.found and not one.earlier]
     if sound:
         counts = sorted({len(one.looked_for) for one in sound})

@@ -60,9 +60,9 @@ class Config(AbstractSeededConfig):
     """Settings of the study."""
 
     seeds: int = 6
-    """Healthy runs of each of the 12 setups."""
+    """Healthy runs of each setup (family, optimiser, size)."""
     runs: int = RUNS
-    """Runs per fault and severity, over the families that can have it."""
+    """Runs per fault and severity, over the families that can have it; at least 10."""
     steps: int = STEPS
     """Steps of a run."""
     faults: tuple[str, ...] = tuple(PLANTED)
@@ -391,7 +391,7 @@ PRESETS: Mapping[str, Config] = {"quick": QUICK, "paper": Config(first_seed=3000
 STUDY = Study(
     "diagnosis_errors",
     "How often does the diagnosis err?",
-    "Wortsman et al. 2023, Dong et al. 2021 and others, as the faults cite them",
+    "Wortsman et al. 2023 and others, as the faults cite them",
     PRESETS,
     experiment,
     CLAIMS,
