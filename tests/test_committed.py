@@ -22,8 +22,9 @@ WITHOUT_RECORD = {
     ("topics_pretrained", "paper"),
 }
 """Presets that are registered, and not yet run at their size."""
-WITHOUT_ATTENTION = ("ktiw_proxy", "topics_optima")
-"""Studies in which no attention is learned from queries and keys, or from scores of words."""
+WITHOUT_ATTENTION = ("diagnosis_errors", "ktiw_proxy", "topics_optima")
+"""Studies in which no attention is learned from queries and keys, or from scores of words; and the
+one that keeps what the diagnosis says of attention, and not the statistics."""
 NOT_TRAINED = (("topics_pretrained", "small"),)
 """Records of models that were trained elsewhere, of which pairs of words are measured alone."""
 SKEWED = 2.0
