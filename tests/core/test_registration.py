@@ -249,6 +249,20 @@ def printed(measure: Callable[..., Any], **options: Any) -> str:
     return fingerprint(Claim("A-1", "The error is small.", "", check, ""))
 
 
+def test_addresses_of_objects_do_not_count():
+    """Also where objects are the keys of a table that a measure uses."""
+
+    class Thing:
+        pass
+
+    prints = set()
+    for _ in range(3):
+        table = {Thing(): 1}
+        check = Check("x", lambda arms, config, table=table: len(table), AtMost(2.0), "a")
+        prints.add(fingerprint(Claim("X-1", "A thing", "ours", check, "none")))
+    assert len(prints) == 1
+
+
 def test_lambdas_of_one_line_are_told_apart():
     pair = (lambda arms, config: arms["main"], lambda arms, config: arms["other"])
     # The same expression elsewhere, and with another lambda around it.

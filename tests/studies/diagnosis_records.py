@@ -36,7 +36,8 @@ def _faulty(name: str) -> Arm:
     dims = (SEVERITY, "seed", "step")
     data = {
         "cause": (dims, cause),
-        "number": (dims, np.ones_like(cause)),
+        # The step of divergence is that of the whole run.
+        "number": (dims[:2], cause[..., 0]) if name == "diverged" else (dims, cause),
         "family": ("seed", [float(NAMES.index(family)) for family in families]),
     }
     axes = {SEVERITY: range(1, severities + 1), "seed": range(runs), "step": [EARLY, 1.0]}

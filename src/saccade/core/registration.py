@@ -136,6 +136,11 @@ def _folder(value: Any) -> Path | None:
         return None
 
 
+def _unplaced(text: str) -> str:
+    """Without addresses of objects, which differ between processes."""
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+
 class _Reader:
     """Values as lists of texts that are the same on every machine."""
 
@@ -160,7 +165,7 @@ class _Reader:
             called = [self.plain(type(value).__call__)] if callable(value) else []
             return [type(value).__qualname__, *parts, *called]
         if isinstance(value, Mapping):
-            return [(str(key), self.plain(inner)) for key, inner in value.items()]
+            return [(_unplaced(str(key)), self.plain(inner)) for key, inner in value.items()]
         if isinstance(value, tuple | list):
             return [self.plain(inner) for inner in value]
         if isinstance(value, set | frozenset):
@@ -174,7 +179,7 @@ class _Reader:
         if hasattr(value, "dtype") and hasattr(value, "shape"):
             array = np.asarray(value)
             return [str(array.dtype), array.shape, array.tolist()]
-        return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+        return _unplaced(repr(value))
 
     def _is_followed(self, function: FunctionType) -> bool:
         return _folder(function) in self.homes or function.__name__ == "<lambda>"
