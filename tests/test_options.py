@@ -136,9 +136,11 @@ def test_help_has_texts_defaults_and_groups(capsys, monkeypatch):
     assert "function" not in text
 
 
-def test_two_settings_of_one_name_are_refused():
-    with pytest.raises(ConfigError, match="got two settings named --low, allowed: one"):
-        parsed({"first": Base(), "second": Base()}, [], "test")
+def test_a_setting_that_is_named_as_an_option_of_the_command_gets_a_prefix():
+    """A new option of a command must not make a study unusable that has a setting of that name."""
+    given = ["--low", "1", "--study-low", "2"]
+    (first, second), _ = parsed({"first": Base(), "second": Base()}, given, "test")
+    assert (first.low, second.low) == (1, 2)
 
 
 def test_the_first_value_is_read_before_all_others():

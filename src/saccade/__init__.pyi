@@ -1,4 +1,8 @@
 # Written by `python -m saccade.names`.
+from saccade.core.adaptive import Lattice as Lattice
+from saccade.core.adaptive import MapAxis as MapAxis
+from saccade.core.adaptive import Refinement as Refinement
+from saccade.core.adaptive_map import AdaptiveMap as AdaptiveMap
 from saccade.core.attention_rows import chosen_rows as chosen_rows
 from saccade.core.attention_rows import rounding_shift as rounding_shift
 from saccade.core.attention_rows import row_statistics as row_statistics
@@ -31,6 +35,7 @@ from saccade.core.figure import HeatMap as HeatMap
 from saccade.core.figure import Histogram as Histogram
 from saccade.core.figure import Line as Line
 from saccade.core.figure import Panel as Panel
+from saccade.core.figure import Regions as Regions
 from saccade.core.figure import curve as curve
 from saccade.core.figure import level as level
 from saccade.core.figure import over_seeds as over_seeds
@@ -108,6 +113,7 @@ from saccade.core.statistics import rank_correlation as rank_correlation
 from saccade.core.statistics import t_interval as t_interval
 from saccade.core.stopping import EarlyStopping as EarlyStopping
 from saccade.core.study import Divergence as Divergence
+from saccade.core.study import PredictedBoundary as PredictedBoundary
 from saccade.core.study import Study as Study
 from saccade.core.study import divergences as divergences
 from saccade.core.sweep import Swept as Swept

@@ -1,18 +1,22 @@
 """The command line: which command is meant, with which options; one line for every mistake.
 
-`saccade.commands`, `saccade.data_commands` and `saccade.watch_commands` have the commands, imported
-on use so that help is quick.
+`saccade.commands`, `saccade.map_commands`, `saccade.data_commands` and `saccade.watch_commands`
+have the commands, imported on use so that help is quick.
 """
 
+import dataclasses
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from saccade.core.errors import ConfigError, SaccadeError
-from saccade.options import COMMANDS, RunOptions, first_value, parsed
+from saccade.options import COMMANDS, MapOptions, RunOptions, first_value, parsed
 from saccade.version import __version__
+
+if TYPE_CHECKING:
+    from saccade.core.adaptive import MapAxis
 
 USAGE = """\
 usage: saccade COMMAND [OPTIONS]
@@ -22,6 +26,7 @@ A laboratory for how attention learns.
 commands:
   list        studies, presets and claims
   run         one study: progress, verdicts, figures, record
+  map         where a claim holds, over two settings of a study
   reproduce   every study on its quick preset, the ledger and report.html
   report      the page, from records alone
   ledger      the table of verdicts, from records alone
@@ -33,12 +38,17 @@ commands:
 A study is given by its name, or as the path of a .py file.
 'saccade COMMAND --help' shows the options of a command, 'saccade --version' the version.
 """
-RUN_USAGE = """\
-usage: saccade run STUDY [--preset PRESET] [--sweep NAME=V1,V2,...] [OPTIONS]
+STUDY_USAGE = """\
+usage: saccade {command} STUDY {options} [OPTIONS]
 
 STUDY is the path of a .py file that defines STUDY, or one of: {names}.
-'saccade run STUDY --help' shows the options of a study, 'saccade list' its claims.
+'saccade {command} STUDY --help' shows the options of a study, 'saccade list' its claims.
 """
+STUDY_OPTIONS = {
+    "run": (RunOptions(), "[--preset PRESET] [--sweep NAME=V1,V2,...]"),
+    "map": (MapOptions(), "--x NAME=LOW..HIGH --y NAME=LOW..HIGH --claim CLAIM"),
+}
+"""Commands with a study's settings as options: default options, and what the usage names."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(str(error), error.exit_code)
     except KeyboardInterrupt:
         kept = "; finished trainings are kept, and the same command continues from there"
-        return _complain(f"stopped{kept if arguments[0] in ('run', 'reproduce') else ''}", 130)
+        trains = arguments[0] in ("run", "map", "reproduce")
+        return _complain(f"stopped{kept if trains else ''}", 130)
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone, so a message would not arrive either
         return 1
@@ -65,10 +76,10 @@ def prepared(arguments: Sequence[str]) -> Callable[[], int]:
         return partial(_print, USAGE)
     if command == "--version":
         return partial(_print, f"saccade {__version__}\n")
-    if command == "run":
-        return _prepared_run(rest)
+    if command in STUDY_OPTIONS:
+        return _prepared_for_study(command, rest)
     if command not in COMMANDS:
-        raise ConfigError(f"command: got {command!r}, allowed: run, {', '.join(COMMANDS)}")
+        raise ConfigError(f"command: got {command!r}, allowed: run, map, {', '.join(COMMANDS)}")
     default, positional = COMMANDS[command]
     (options,), given = parsed({"options": default}, rest, f"saccade {command}", positional)
     if positional.startswith("RECORD") and not given:
@@ -76,26 +87,57 @@ def prepared(arguments: Sequence[str]) -> Callable[[], int]:
     return partial(_call, command, options, given)
 
 
-def _prepared_run(arguments: list[str]) -> Callable[[], int]:
+def _prepared_for_study(command: str, arguments: list[str]) -> Callable[[], int]:
     from saccade.registry import find_study, study_names
 
+    default, named = STUDY_OPTIONS[command]
     if not arguments or arguments[0] in ("-h", "--help"):
-        usage = RUN_USAGE.format(names=", ".join(study_names()))
+        names = ", ".join(study_names())
+        usage = STUDY_USAGE.format(command=command, options=named, names=names)
         return partial(_print, usage, 0 if arguments else 2)
     reference, *rest = arguments
     study = find_study(reference)
-    usual = RunOptions.preset if RunOptions.preset in study.presets else next(iter(study.presets))
+    usual = default.preset if default.preset in study.presets else next(iter(study.presets))
     preset = first_value(rest, "--preset", usual)
     settings = f"settings of {study.name}, preset {preset}"
-    parts = {"options": RunOptions(preset=preset), settings: study.config(preset)}
-    (options, config), _ = parsed(parts, rest, f"saccade run {reference}")
+    parts = {"options": dataclasses.replace(default, preset=preset)}
+    parts |= {settings: study.config(preset)}
+    (options, config), _ = parsed(parts, rest, f"saccade {command} {reference}")
+    if command == "map":
+        axes = _map_axes(options, config)
+        _require_no_value(rest, {axis.name: f"--{flag}" for flag, axis in axes.items()})
+        return partial(_call, command, options, study, config, axes)
     sweeps = _sweeps(options.sweep)
-    for name in sweeps:
-        flag = f"--{name.replace('_', '-')}"
-        if any(re.match(f"{flag}(=|$)", one.replace("_", "-")) for one in rest):
-            raise ConfigError(f"{flag}: got a value and --sweep {name}, allowed: one of them")
+    _require_no_value(rest, {name: f"--sweep {name}" for name in sweeps})
     config = study.swept(config, sweeps)
-    return partial(_call, "run", options, study, config)
+    return partial(_call, command, options, study, config)
+
+
+def _require_no_value(arguments: Sequence[str], swept: Mapping[str, str]) -> None:
+    """Refuse a value for a setting that an option sweeps."""
+    for name, option in swept.items():
+        flag = f"--{name.replace('_', '-')}"
+        if any(re.match(f"{flag}(=|$)", one.replace("_", "-")) for one in arguments):
+            raise ConfigError(f"{flag}: got a value and {option}, allowed: one of them")
+
+
+def _map_axes(options: MapOptions, config: Any) -> "dict[str, MapAxis]":
+    from saccade.core.adaptive import MapAxis
+    from saccade.core.sweep import path_of, sweepable
+
+    axes = {}
+    for flag in ("x", "y"):
+        text = getattr(options, flag)
+        found = re.fullmatch(r"([^=]+)=(.+?)\.\.(.+?)(?::(log|linear))?", text)
+        try:
+            name, low, high = found[1].strip(), float(found[2]), float(found[3])  # pyright: ignore[reportOptionalSubscript]
+        except (TypeError, ValueError):
+            allowed = "NAME=LOW..HIGH with numbers, e.g. rate=1e-3..10"
+            raise ConfigError(f"--{flag}: got {text or 'nothing'!r}, allowed: {allowed}") from None
+        path = path_of(name.replace("-", "_"), sweepable(config))
+        scale: Any = found[4] or ("log" if low > 0 and high >= 10 * low else "linear")  # pyright: ignore[reportOptionalSubscript]
+        axes[flag] = MapAxis(path, low, high, scale)
+    return axes
 
 
 def _call(command: str, *arguments: Any) -> int:
@@ -103,6 +145,10 @@ def _call(command: str, *arguments: Any) -> int:
         from saccade.data_commands import data_command
 
         return data_command(*arguments)
+    if command == "map":
+        from saccade.map_commands import map_command
+
+        return map_command(*arguments)
     if command == "measure":
         from saccade.watch_commands import measure_command
 

@@ -16,18 +16,26 @@ from saccade.core.config import describe
 from saccade.core.errors import ConfigError, FileError, SaccadeError, described, located
 from saccade.core.figure import Figure
 from saccade.core.interfaces import AbstractCorpus
+from saccade.core.job import CHUNK
 from saccade.core.lab import Lab
 from saccade.core.progress import Progress
 from saccade.core.record import Record
+from saccade.core.schedulers import (
+    Failure,
+    LocalProcesses,
+    asked_to_stop,
+    report,
+    sensible_number,
+)
 from saccade.core.storage import write_atomically
 from saccade.core.study import Study, read_known
-from saccade.core.workers import asked_to_stop, report, run_in_processes, sensible_number
 from saccade.data import store
 from saccade.options import (
     CompactOptions,
     DiagnoseOptions,
     LedgerOptions,
     ListOptions,
+    MapOptions,
     ReportOptions,
     ReproduceOptions,
     RunOptions,
@@ -78,14 +86,12 @@ def _plain(study: Study[Any]) -> dict[str, Any]:
 
 
 def run_command(options: RunOptions, study: Study[Any], config: Any) -> int:
-    _use_data(options)
-    if lacking := _lacking(config):
-        raise FileError(f"{study.name}: {lacking}")
+    require_data(options, study, config)
     if options.dry_run:
         return _dry_run(options, study, config)
     with terminal.ProgressDisplay() as display:
         record, folder = _trained(options, study, config, display)
-        _save_figures(study.drawn(record), folder / "figures")
+        save_figures(study.drawn(record), folder / "figures")
     if options.json:
         about = {"study": study.name, "preset": options.preset, "record": str(folder / "record.nc")}
         print(json.dumps(about | {"claims": list(record.verdicts.values())}, indent=2))
@@ -97,7 +103,14 @@ def run_command(options: RunOptions, study: Study[Any], config: Any) -> int:
     return 0
 
 
-def _use_data(options: RunOptions | ReproduceOptions) -> None:
+def require_data(options: RunOptions | MapOptions, study: Study[Any], config: Any) -> None:
+    """Refuse a study whose corpora are not below the given folder, nor anywhere else."""
+    use_data(options)
+    if lacking := _lacking(config):
+        raise FileError(f"{study.name}: {lacking}")
+
+
+def use_data(options: RunOptions | MapOptions | ReproduceOptions) -> None:
     """Let corpora be looked for below the given folder, in this process and in its workers."""
     if options.data is not None:
         store.require_folder(options.data)
@@ -122,15 +135,19 @@ def _lacking(config: Any) -> str:
     return next(filter(None, map(_lacking, inner)), "")
 
 
-def _lab(options: RunOptions, study: Study[Any], progress: Show | None, **how: Any) -> Lab:
+def lab_of(
+    options: RunOptions | MapOptions, study: Study[Any], progress: Show | None, **how: Any
+) -> Lab:
     precision = options.precision or study.precision
-    how |= {"fresh": options.fresh, "members_at_once": options.members_at_once}
+    how = {"scheduler": options.scheduler, "fresh": options.fresh, "chunk": options.chunk} | how
     return Lab(options.output / "cache", precision, progress, **how)
 
 
 def _dry_run(options: RunOptions, study: Study[Any], config: Any) -> int:
     display = terminal.ProgressDisplay()  # to compile programs of full size takes time
-    lab, stopped, mistake = _lab(options, study, display, dry_run=True), "", ""
+    chunk = options.chunk or (CHUNK if options.scheduler else None)
+    how: Any = {"dry_run": True, "scheduler": None, "chunk": chunk}
+    lab, stopped, mistake = lab_of(options, study, display, **how), "", ""
     try:
         with warnings.catch_warnings(), display:
             warnings.simplefilter("ignore")  # about NaN, which every number is
@@ -161,7 +178,8 @@ def _trained(
     options: RunOptions, study: Study[Any], config: Any, progress: Show, **how: Any
 ) -> tuple[Record, Path]:
     """Train, judge and save the record; gives the record and its folder."""
-    record = study.run(config, _lab(options, study, progress, **how), options.preset)
+    with lab_of(options, study, progress, **how) as lab:
+        record = study.run(config, lab, options.preset)
     folder = options.output / f"{study.name}-{options.preset}"
     if config != study.config(options.preset):  # no run overwrites one of other settings
         changed = json.dumps(describe(config), sort_keys=True).encode()
@@ -170,7 +188,7 @@ def _trained(
     return record, folder
 
 
-def _save_figures(figures: Sequence[Figure], folder: Path) -> int:
+def save_figures(figures: Sequence[Figure], folder: Path) -> int:
     """Write figures as PNG and PDF; gives their number."""
     from saccade.report.drawing import save_figure  # matplotlib takes half a second
 
@@ -180,7 +198,7 @@ def _save_figures(figures: Sequence[Figure], folder: Path) -> int:
 def reproduce_command(options: ReproduceOptions, _: list[str]) -> int:
     from saccade.report.page import write_page
 
-    _use_data(options)
+    use_data(options)
     for path in options.study:
         find_study(path)
     chosen = options.only or (*study_names(), *map(str, options.study))
@@ -231,8 +249,15 @@ def _run_quick(
     names = [*LONGEST, *(study.name for study in studies)]
     places = sorted(range(len(studies)), key=lambda place: names.index(studies[place].name))
     rows = [(references[place], options.study, quick) for place in places]
-    for at, folder in run_in_processes(_run_quick_here, rows, processes, display):
+    scheduler = LocalProcesses(processes, one_core=False)
+    show = lambda _, progress: display(progress)  # noqa: E731
+    every = range(len(rows))
+    done = scheduler.results(_run_quick_here, every, rows.__getitem__, show, tries=1)
+    for at, folder in done:
+        if isinstance(folder, Failure):
+            raise folder.error
         yield studies[places[at]], Record.open(folder / "record.nc"), folder
+    scheduler.close()
 
 
 def _run_quick_here(reference: str, files: Sequence[Path], quick: RunOptions) -> Path:
@@ -256,7 +281,7 @@ def report_command(options: ReportOptions, paths: list[str]) -> int:
         if len(set(places)) < len(places):  # records of one study and preset
             places = [folder / f"{at + 1}-{place.name}" for at, place in enumerate(places)]
         each = zip(entries, places, strict=True)
-        drawn = sum(_save_figures(drawn_figures(entry)[0], place) for entry, place in each)
+        drawn = sum(save_figures(drawn_figures(entry)[0], place) for entry, place in each)
         print(f"{counted(drawn, 'figure')} as PNG and PDF: {folder}")
     return int(len(entries) < len(files))
 

@@ -45,7 +45,18 @@ class _TrainingOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class RunOptions(_TrainingOptions):
+class _ChunkOptions(_TrainingOptions):
+    chunk: int | None = None
+    """Most members trained at once; by default all that fit the device's memory, or 64 with a
+    scheduler. The same size gives the same bits, whichever worker trains."""
+    scheduler: str | None = None
+    """Where chunks are trained: local:4 (four processes), dask:4 (a Dask cluster of four), the
+    address of a Dask scheduler (tcp://HOST:8786) or its file (*.json); by default in this process.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class RunOptions(_ChunkOptions):
     """Run one study: train, judge its claims, draw its figures, save the record."""
 
     preset: str = "quick"
@@ -54,8 +65,31 @@ class RunOptions(_TrainingOptions):
     """NAME=V1,V2,...: train the grid of these values of a setting of type NUMBER; repeatable."""
     dry_run: bool = False
     """Train nothing; show members, steps, memory and estimated time of every training."""
-    members_at_once: int | None = None
-    """Most members trained at once; by default all that fit the device's memory."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MapOptions(_ChunkOptions):
+    """Where a claim of a study holds, over two of its settings: the grid is refined only where the
+    verdict changes. Draws the boundary and saves a record.
+    """
+
+    x: str = ""
+    """NAME=LOW..HIGH: a setting of type NUMBER and its range; required. From a factor of 10 between
+    two positive ends the axis is logarithmic; LOW..HIGH:log and LOW..HIGH:linear say which."""
+    y: str = ""
+    """NAME=LOW..HIGH: the other one; required."""
+    claim: str = ""
+    """Number of the claim to judge, such as A-2; required."""
+    cells: int = 2000
+    """Most cells (pairs of values) to train; a round of refinement that needs more is not begun."""
+    finest: int = 64
+    """Steps of the finest lattice along each axis, a power of two."""
+    coarse: int = 8
+    """Steps of the lattice to begin with, a power of two."""
+    full: bool = False
+    """Train every cell of the finest lattice as well, and compare."""
+    preset: str = "quick"
+    """Settings to start from; the options below change single ones."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +215,7 @@ COMMANDS = {
     "measure": (MeasureOptions(), "[FOLDER]"),
     "diagnose": (DiagnoseOptions(), "RECORD_OR_FOLDER..."),
 }
-"""All but `run`: default options, and the name of the positional arguments."""
+"""All but `run` and `map`: default options, and the name of the positional arguments."""
 
 
 # -- the parser ------------------------------------------------------------------------------------
@@ -205,8 +239,11 @@ def parsed(
     fields = [(title, field) for title, part in parts.items() for field in _fields(part)]
     names = [field.name for _, field in fields]
     known: dict[str, str] = {}
+    owners: dict[str, str] = {}
     for title, field in fields:
         flag = field.flag(unique=names.count(field.name) == 1)
+        if owners.setdefault(flag, title) != title:  # a setting that is named as an option
+            flag = f"--study-{flag[2:]}"
         if flag in known:
             raise ConfigError(f"{program}: got two settings named {flag}, allowed: one")
         field.add(groups[title], flag, f"{title}.{field.path}", one_by_one=bool(positional))

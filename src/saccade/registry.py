@@ -8,13 +8,13 @@ import importlib.metadata
 import os
 import pkgutil
 import re
-import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from saccade.core.errors import ConfigError, FileError, described, place_of
+from saccade.core.code import executed
+from saccade.core.errors import ConfigError, FileError, described
 
 if TYPE_CHECKING:
     from saccade.core.study import Study
@@ -24,8 +24,6 @@ GROUP = "saccade.studies"
 _RECORDED = {"watched": "saccade.diagnosis.watched"}
 """Studies that have records and are not run: name -> module."""
 _FOLDER = Path(__file__).parent / "studies"
-_executed_files: set[Path] = set()
-"""Files that this process executed, whose folders are importable."""
 _loaded: "dict[str, tuple[Path, int, Study[Any]]]" = {}
 """Studies that this process loaded from files: by name, with the file and its time of change."""
 
@@ -105,7 +103,7 @@ def _of_file(path: Path) -> "Study[Any]":
     for known, time, study in _loaded.values():
         if (known, time) == (file, changed):
             return study
-    study = _required_study(_executed(file, source, path), str(path))
+    study = _required_study(executed(file, source, path), str(path))
     named = f"{path}: its study is named {study.name!r}"
     if not re.fullmatch(r"\w[\w-]*", str(study.name)):
         raise ConfigError(f"{named}, allowed: letters, digits, '_' and '-'")
@@ -116,47 +114,6 @@ def _of_file(path: Path) -> "Study[Any]":
         raise ConfigError(f"{named}, as that of {other}; give it another name")
     _loaded[study.name] = file, changed, study
     return study
-
-
-def _executed(file: Path, source: bytes, path: Path) -> ModuleType:
-    """The module of a file, under a private name, with the file's folder importable."""
-    _make_importable(file)
-    name = f"_study_{file.stem}"
-    if name in sys.modules and sys.modules[name].__file__ != str(file):
-        name = f"{name}_in_{'_'.join(file.parent.parts[1:])}"
-    module = sys.modules[name] = ModuleType(name)  # dataclasses look up their module there
-    module.__file__ = str(file)
-    try:
-        # Not by the import system, whose bytecode files can be stale within one second.
-        exec(compile(source, file, "exec"), module.__dict__)
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        where, line = place_of(error) or (file, 0)
-        text = str(path) if where == file else f"{path}: {where}"
-        raise ConfigError(f"{text}, line {line}: {described(error)}") from error
-    return module
-
-
-def _make_importable(file: Path) -> None:
-    """Put the folder of a file first on the module path."""
-    # Modules of the same name beside other studies, or beside a file executed again, are dropped.
-    folder, again = file.parent, file in _executed_files
-    beside = {entry.stem for entry in folder.iterdir() if entry.suffix in (".py", "")}
-    folders = {one.parent for one in _executed_files if again or one.parent != folder}
-    _executed_files.add(file)
-    stale = {name for name in beside & set(sys.modules) if _folder_of(name) in folders}
-    for name in [name for name in sys.modules if name.partition(".")[0] in stale]:
-        del sys.modules[name]
-    if str(folder) in sys.path:
-        sys.path.remove(str(folder))
-    sys.path.insert(0, str(folder))
-    importlib.invalidate_caches()
-
-
-def _folder_of(name: str) -> Path | None:
-    """The folder from which an imported module or package came."""
-    file = getattr(sys.modules[name], "__file__", None)
-    return Path(file).parents[1 if Path(file).stem == "__init__" else 0] if file else None
 
 
 def _required_study(found: Any, where: str) -> "Study[Any]":

@@ -105,11 +105,17 @@ def test_the_largest_can_be_best_and_small_gains_do_not_count(lab: Lab):
 
 
 def test_chunks_and_interruptions_change_nothing(tmp_path, stopped: Training):
-    chunked = train(Lab(tmp_path / "chunked", progress=None, members_at_once=2))
+    chunked = train(Lab(tmp_path / "chunked", progress=None, chunk=2))
     assert len(list((tmp_path / "chunked").glob("*.training"))) == 3
     for name in ("table", "best_step", "stopped_at"):
         np.testing.assert_allclose(chunked.trajectory[name], stopped.trajectory[name], rtol=1e-6)
     np.testing.assert_allclose(chunked.models.table, stopped.models.table, rtol=1e-6)
+
+    with Lab(tmp_path / "elsewhere", progress=None, chunk=2, scheduler="local:2") as lab:
+        elsewhere = train(lab)
+    for name in ("table", "best_step", "stopped_at"):
+        np.testing.assert_allclose(elsewhere.trajectory[name], stopped.trajectory[name], rtol=1e-6)
+    np.testing.assert_allclose(elsewhere.models.table, stopped.models.table, rtol=1e-6)
 
     asked = iter([False] * 2 + [True] * 100)
     lab = Lab(tmp_path / "broken", progress=None, asked_to_stop=lambda: next(asked))

@@ -29,7 +29,7 @@ from word_table import (
 )
 
 import saccade.core.engine
-import saccade.core.job
+import saccade.core.recipe
 from saccade.core.batches import AbstractBatches, Fresh, Minibatch
 from saccade.core.engine import Engine
 from saccade.core.errors import ConfigError, FileError, InterruptedTrainingError
@@ -562,7 +562,7 @@ def digest_of(monkeypatch: pytest.MonkeyPatch, lab: Lab, **changes) -> str:
         raise _DigestOnlyError
 
     with monkeypatch.context() as patch:
-        patch.setattr(saccade.core.job, "training_digest", caught)
+        patch.setattr(saccade.core.recipe, "training_digest", caught)
         with pytest.raises(_DigestOnlyError):
             train(lab, **changes)
     return digests[0]

@@ -15,6 +15,7 @@ from every_record import RECORDS, assert_alike, figure_names
 from record_parts import PARTS, altered
 
 from saccade.core import job as core_job
+from saccade.core import recipe as core_recipe
 from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Splits
 from saccade.core.lab import Lab
@@ -131,7 +132,7 @@ def dream(study: Study[Any], config: Any, folder: Path) -> Record:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Run, "result", dreamt)
-        patch.setattr(core_job, "training_digest", lambda *_: None)
+        patch.setattr(core_recipe, "training_digest", lambda *_: None)
         patch.setattr(core_job, "_fits", lambda engine: True)  # would compile it
         patch.setattr(ktiw_agreement, "MODEL_1_PAIRS", 20)  # trained for real, by NumPy
         return study.run(config, Lab(folder, precision=study.precision, progress=None))

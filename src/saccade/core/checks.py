@@ -45,7 +45,9 @@ STOPPING = {
 """Variables that a training with early stopping records."""
 SCALED = {"step_unit": Variable((), "what steps are multiplied by: 1 / curvature at the start")}
 """Variable that a training with steps in units of its curvature records."""
-RESERVED = (*ALWAYS, *STOPPING, *SCALED)
+MISSING = Variable((), "whether a member could not be trained")
+"""Variable `not_trained` of a training some of whose chunks failed."""
+RESERVED = (*ALWAYS, *STOPPING, *SCALED, "not_trained")
 OUTER_DIMS = ("seed", "step", "time")
 """Names of the record's own axes: no variable or dim of a probe, and no sweep, may have them."""
 

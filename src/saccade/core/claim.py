@@ -10,6 +10,8 @@ The rules, applied the same way everywhere:
   undetermined; with `by_value`, for claims that state a number, by the number itself;
 * a seed that diverged keeps no bound: an every-seed check fails, any other is undetermined;
 * so it is for a seed without a number, unless the check says why such seeds are left out;
+* a seed that was not trained, because its worker failed, is no evidence: the check is undetermined,
+  unless another seed breaks an every-seed bound;
 * a record smaller than the claim says it needs is undetermined;
 * too few seeds, or an unmet premise, is undetermined, with the reason (but one seed that breaks an
   every-seed bound is enough to fail).
@@ -209,20 +211,18 @@ class Claim:
                 unmet[place] = f"premise not met: {error}"
         if unmet:
             return self._partly(unmet, measured, bool(record.sweeps))
-        dims = _dims([sample for samples, _ in measured for sample in samples])
-        sweeps = [dim for dim in record.sweeps if dim in dims]
+        dims = _dims([sample for samples, *_ in measured for sample in samples])
+        grids = record.sweeps
+        sweeps = [dim for dim in grids if dim in dims]
         if not sweeps:
             findings = tuple(map(_find, checks, measured))
             verdict = _together(findings)
             return Judgement(self.id, verdict, findings, _reasons(findings))
-        cells = []
-        for place in np.ndindex(*(record.sweeps[dim].size for dim in sweeps)):
+        cells, finders = [], [_finder(*one, sweeps) for one in zip(checks, measured, strict=True)]
+        for place in np.ndindex(*(grids[dim].size for dim in sweeps)):
             chosen = dict(zip(sweeps, place, strict=True))
-            findings = tuple(
-                _find(check, ([_cell(one, chosen) for one in samples], _cell(lost, chosen)))
-                for check, (samples, lost) in zip(checks, measured, strict=True)
-            )
-            where = {dim: float(record.sweeps[dim][at]) for dim, at in chosen.items()}
+            findings = tuple(found(chosen) for found in finders)
+            where = {dim: float(grids[dim][at]) for dim, at in chosen.items()}
             cells.append((where, _together(findings), findings))
         counts = {word: sum(cell[1] == word for cell in cells) for word in get_args(Verdict)}
         verdict: Verdict = next(
@@ -238,8 +238,11 @@ def _no_number(check: Check, reason: str) -> Finding:
     return Finding(check.quantity, str(check.bound), "undetermined", nan, nan, nan, 0, reason)
 
 
-def _measured(check: Check, record: Record, config: Any) -> tuple[list[xr.DataArray], xr.DataArray]:
-    """The samples of a check, and where a seed of its arms diverged."""
+Measured = tuple[Sequence[xr.DataArray], xr.DataArray, xr.DataArray | None]
+"""The samples of a check, where a seed of its arms diverged, and where one was not trained."""
+
+
+def _measured(check: Check, record: Record, config: Any) -> Measured:
     found = check.found(record.arms)
     for pattern, names in found.items():
         if not names:
@@ -260,13 +263,20 @@ def _measured(check: Check, record: Record, config: Any) -> tuple[list[xr.DataAr
                 "allowed: one number per seed"
             )
     kept = {*record.sweeps, "seed"} if per_seed else set(record.sweeps)
-    lost = xr.zeros_like(samples[0], dtype=bool) if per_seed else xr.DataArray(False)
-    for arm in arms.values():
-        diverged = arm.diverged
-        at = {dim: value for dim, value in check.where.items() if dim in diverged.dims}
-        diverged = diverged.sel(at).reset_coords(drop=True)
-        lost = lost | diverged.any([dim for dim in diverged.dims if dim not in kept])
-    return samples, lost.any([dim for dim in lost.dims if dim not in kept & set(_dims(samples))])
+    none = xr.zeros_like(samples[0], dtype=bool) if per_seed else xr.DataArray(False)
+
+    def marked(arms: Sequence[xr.DataArray]) -> xr.DataArray:
+        """Where one of the arms has a mark, with the dims of the samples."""
+        where = none
+        for one in arms:
+            at = {dim: value for dim, value in check.where.items() if dim in one.dims}
+            one = one.sel(at).reset_coords(drop=True)
+            where = where | one.any([dim for dim in one.dims if dim not in kept])
+        return where.any([dim for dim in where.dims if dim not in kept & set(_dims(samples))])
+
+    lost = marked([arm.diverged for arm in arms.values()])
+    holes = [arm.not_trained for arm in arms.values() if arm.not_trained is not None]
+    return samples, lost, marked(holes) if holes else None
 
 
 def _dims(samples: Sequence[xr.DataArray]) -> set[Any]:
@@ -277,9 +287,52 @@ def _cell(values: xr.DataArray, chosen: Mapping[str, int]) -> xr.DataArray:
     return values.isel({dim: at for dim, at in chosen.items() if dim in values.dims})
 
 
-def _find(check: Check, measured: tuple[Sequence[xr.DataArray], xr.DataArray]) -> Finding:
-    assert check.statistic is not None, "a claim fills in the statistic"
-    return check.statistic.find(check.quantity, check.bound, *measured, check.left_out)
+def _find(check: Check, measured: Measured) -> Finding:
+    samples, lost, missing = measured
+    statistic = check.statistic
+    assert statistic is not None, "a claim fills in the statistic"
+    if missing is None or not missing.any():
+        return statistic.find(check.quantity, check.bound, samples, lost, check.left_out)
+    count = f"{int(missing.sum())} of {missing.size} seeds were not trained"
+    if "seed" not in missing.dims or missing.all():
+        return _no_number(check, count if "seed" in missing.dims else "members were not trained")
+    kept = {"seed": ~missing.values}
+    samples = [one.isel(kept) for one in samples]
+    lost = lost.isel(kept) if "seed" in lost.dims else lost
+    found = statistic.find(check.quantity, check.bound, samples, lost, check.left_out)
+    verdict = "fails" if found.verdict == "fails" and found.kept is not None else "undetermined"
+    reason = "; ".join(filter(None, [count, found.reason]))
+    return dataclasses.replace(found, verdict=verdict, reason=reason)
+
+
+def _finder(
+    check: Check, measured: Measured, sweeps: Sequence[str]
+) -> Callable[[Mapping[str, int]], Finding]:
+    """What a check found in a cell, given by the places along the sweeps."""
+    samples, lost, missing = measured
+    statistic = check.statistic
+    whole = missing is None and "seed" in samples[0].dims
+    if statistic is None or not statistic.takes_arrays or not whole:
+        return lambda at: _find(
+            check,
+            (
+                [_cell(one, at) for one in samples],
+                _cell(lost, at),
+                None if missing is None else _cell(missing, at),
+            ),
+        )
+    # Plain arrays, seeds last: to cut a cell out of an xarray takes longer than to judge it.
+    (sample,) = samples
+    dims = [dim for dim in sweeps if dim in sample.dims]
+    numbers = sample.transpose(*dims, "seed").values
+    gone = lost.broadcast_like(sample).transpose(*dims, "seed").values
+
+    def found(at: Mapping[str, int]) -> Finding:
+        place = tuple(at[dim] for dim in dims)
+        given = numbers[place], gone[place], check.left_out
+        return statistic.find_in(check.quantity, check.bound, *given)
+
+    return found
 
 
 def _several(names: str | tuple[str, ...]) -> tuple[str, ...]:

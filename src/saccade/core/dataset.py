@@ -1,21 +1,30 @@
 """From stacked results (step x member x ...) to datasets with named dims."""
 
 import dataclasses
+import math
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from saccade.core.checks import ALWAYS, SCALED, STOPPING
+from saccade.core.checks import ALWAYS, MISSING, SCALED, STOPPING
+from saccade.core.errors import FileError
 from saccade.core.interfaces import AbstractCorpus, AbstractProbe, AbstractTask
 from saccade.core.members import NOT_DIVERGED
 from saccade.core.optimiser import AbstractOptimiser
+from saccade.core.parts import Part, Parts, nothing
 from saccade.core.sweep import Swept
 
 if TYPE_CHECKING:
     import xarray as xr
 
 __all__: list[str] = []
+
+IN_MEMORY = 2**24
+"""Bytes of a variable that is put together in memory; larger ones lie in a file."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,17 +44,23 @@ class Frame:
 
     def dataset(
         self,
-        arrays: Mapping[str, np.ndarray],
+        parts: Parts,
         which: str,
         steps: np.ndarray,
         probes: Sequence[AbstractProbe],
+        folder: Path | None = None,
     ) -> "xr.Dataset":
+        """The dataset of all members. Of several chunks, numbers are put together one after another
+        into a file in the folder, which memory is a window of.
+        """
         import xarray as xr
 
         described = dict(ALWAYS)
-        if f"{which}:stopped_at" in arrays:
+        kept = parts.trained[0].arrays()
+        names = {key.partition(":")[2] for key in kept if key.startswith(which)}
+        if "stopped_at" in names:
             described |= STOPPING
-        if f"{which}:step_unit" in arrays:
+        if "step_unit" in names:
             described |= SCALED
         coordinates: dict[str, Any] = {"seed": np.asarray(self.seeds), "step": steps}
         for probe in probes:
@@ -56,29 +71,32 @@ class Frame:
         outer = (*self.sweeps, "seed")
         grid = tuple(len(coordinates[dim]) for dim in outer)
 
-        # A training that ended where it began has one end.
-        arrays = {key: it[-len(steps) :] for key, it in arrays.items() if key.startswith(which)}
-        diverged_at = _diverged_at(arrays, steps, which)
-        dead = (diverged_at >= 0) & (steps[:, None] >= diverged_at)
-        if not self.trained:
-            dead &= ~np.isfinite(arrays[f"{which}:loss"])
-        ends = {"diverged_at": diverged_at}
-        for name in STOPPING if "stopped_at" in described else ():
-            ends[name] = arrays[f"{which}:{name}"][-1].astype(np.int64)
-        if "step_unit" in described:
-            ends["step_unit"] = arrays[f"{which}:step_unit"][-1]
-        if "stopped_at" in ends:
-            dead |= (ends["stopped_at"] >= 0) & (steps[:, None] > ends["stopped_at"])
+        joined: dict[str, np.ndarray] = {}
+        for some, part in parts.places():
+            if part.failure:
+                continue  # filled below
+            for name, values in self._of_part(part, which, steps).items():
+                if len(parts) == 1:
+                    joined[name] = values
+                    continue
+                if name not in joined:
+                    shape = (parts.count, *values.shape[1:])
+                    joined[name] = _in_file(shape, values.dtype, folder)
+                joined[name][some] = values
+        if parts.not_trained is not None:
+            for values in joined.values():
+                values[parts.not_trained] = nothing(values.dtype)
         data: dict[str, Any] = {}
         for name, variable in described.items():
-            if name in ends:
-                data[name] = (outer, ends[name].reshape(grid), variable.attributes)
-                continue
-            values = self._unstacked(_alive(arrays[f"{which}:{name}"], dead), grid)
-            data[name] = ((*outer, "step", *variable.dims), values, variable.attributes)
-        if f"{which}:time" in arrays:
+            values = joined[name].reshape(*grid, *joined[name].shape[1:])
+            dims = outer if values.ndim == len(outer) else (*outer, "step", *variable.dims)
+            data[name] = (dims, values, variable.attributes)
+        if parts.not_trained is not None:
+            data["not_trained"] = (outer, parts.not_trained.reshape(grid), MISSING.attributes)
+        if "time" in names:
             # Of the seeds, the one that went on longest knows the time of all.
-            time = self._unstacked(arrays[f"{which}:time"], grid).max(axis=len(grid) - 1)
+            every = joined["time"].reshape(*grid, len(steps))
+            time = np.fmax.reduce(every, axis=len(grid) - 1)
             words = {"long_name": "training time, integral of the rate", "units": "1"}
             coordinates["time"] = ((*self.sweeps, "step"), time, words)
         else:
@@ -87,10 +105,40 @@ class Frame:
         about |= self.computed
         return xr.Dataset(data, coordinates, about)
 
-    def _unstacked(self, values: np.ndarray, grid: tuple[int, ...]) -> np.ndarray:
-        """From dims step, member, ... to sweeps, seed, step, ..."""
-        values = values.reshape(len(values), *grid, *values.shape[2:])
-        return np.moveaxis(values, 0, len(grid))
+    def _of_part(self, part: Part, which: str, steps: np.ndarray) -> dict[str, np.ndarray]:
+        """The variables of one chunk, with dims member, step, ... or member alone; NaN where a
+        member no longer trains.
+        """
+        found = {
+            key.partition(":")[2]: rows
+            for key, rows in part.arrays().items()
+            if key.startswith(which)
+        }
+        # A training that ended where it began has one end; a chunk that ended earlier than others
+        # repeats its last row, of which nothing is shown after its members' ends.
+        lacking = max(len(steps) - len(found["loss"]), 0)
+        arrays = {name: rows[-len(steps) :] for name, rows in found.items()}
+        if lacking:
+            arrays = {
+                name: np.concatenate([rows, np.repeat(rows[-1:], lacking, axis=0)])
+                for name, rows in arrays.items()
+            }
+        diverged_at = _diverged_at(arrays["diverged_at"], arrays["loss"], steps)
+        dead = (diverged_at >= 0) & (steps[:, None] >= diverged_at)
+        if not self.trained:
+            dead &= ~np.isfinite(arrays["loss"])
+        ends = {"diverged_at": diverged_at}
+        for name in STOPPING if "stopped_at" in arrays else ():
+            ends[name] = arrays[name][-1].astype(np.int64)
+        if "step_unit" in arrays:
+            ends["step_unit"] = arrays["step_unit"][-1]
+        if "stopped_at" in ends:
+            dead |= (ends["stopped_at"] >= 0) & (steps[:, None] > ends["stopped_at"])
+        return ends | {
+            name: np.moveaxis(rows if name == "time" else _alive(rows, dead), 0, 1)
+            for name, rows in arrays.items()
+            if name not in ends
+        }
 
     def _time(self, steps: np.ndarray) -> Any:
         dims, values, what = self.optimiser.time(steps)
@@ -106,11 +154,23 @@ def _alive(values: np.ndarray, dead: np.ndarray) -> np.ndarray:
     return np.where(dead.reshape(dead.shape + (1,) * (values.ndim - 2)), np.nan, values)
 
 
-def _diverged_at(arrays: Mapping[str, np.ndarray], steps: np.ndarray, which: str) -> np.ndarray:
+def _in_file(shape: tuple[int, ...], dtype: np.dtype, folder: Path | None) -> np.ndarray:
+    """An array that lies in a file without a name, which is gone with the array."""
+    if math.prod(shape) * dtype.itemsize < IN_MEMORY:
+        return np.empty(shape, dtype)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, math.prod(shape) * dtype.itemsize)
+            return np.memmap(file, dtype, "r+", shape=shape)
+    except OSError as error:
+        raise FileError(f"cannot write {folder}: {error.strerror or error}") from error
+
+
+def _diverged_at(marked: np.ndarray, loss: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """Per member; a loss that is not finite at a recorded step counts even if no later step noticed
     it.
     """
-    marked = arrays[f"{which}:diverged_at"][-1].astype(np.int64)
-    bad = ~np.isfinite(arrays[f"{which}:loss"])
+    marked = marked[-1].astype(np.int64)
+    bad = ~np.isfinite(loss)
     first_bad = np.where(bad.any(axis=0), steps[bad.argmax(axis=0)], NOT_DIVERGED)
     return np.where((marked == NOT_DIVERGED), first_bad, marked)

@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, PyTree
 from saccade.core.batches import AbstractBatches, Buckets, FullBatch, Minibatch, buckets_of
 from saccade.core.checks import naming, require_examples, require_number, require_splits
 from saccade.core.errors import ConfigError
+from saccade.core.identity import content
 from saccade.core.interfaces import AbstractCorpus, AbstractModelConfig, AbstractTask, Splits
 from saccade.core.loss import Loss, own_loss
 from saccade.core.members import NOT_DIVERGED, Carry, Members, is_inexact, trainable
@@ -52,6 +53,8 @@ class Ensemble:
     stopping: EarlyStopping | None = None
     origin: Any = None
     """The model from which displacements count, if it is not what the members begin with."""
+    places: int | None = None
+    """Places for members, if there are more than members: the last one is repeated."""
 
     # -- members -----------------------------------------------------------------------------------
 
@@ -81,7 +84,8 @@ class Ensemble:
         """Arrays of the members, with the last one repeated until they divide evenly over the
         devices.
         """
-        missing = -self.count % len(self.devices)
+        missing = max(self.places or 0, self.count) - self.count
+        missing += -(self.count + missing) % len(self.devices)
 
         def padded(leaf: Any) -> Any:
             leaf = leaf[: self.count]
@@ -297,6 +301,45 @@ class Ensemble:
                     "weights are taken"
                 )
 
+    def adopt(self, other: "Ensemble") -> None:
+        """Take over the programs of an ensemble that differs in its members alone: if they have the
+        same shapes, nothing is traced or compiled again.
+        """
+        if _outline(self._padded) != _outline(other._padded):
+            return
+        names = ["_mesh", "_spread", "_draw", "_start", "shapes", "_skeleton", "buckets"]
+        if self.is_corpus:
+            names += ["data", "data_content"]
+        self._take(other, names)
+        if not self.prepares or self.is_corpus or self._data_outline == other._data_outline:
+            self._take(other, ["programs", "_unit"])
+
+    def _take(self, other: "Ensemble", names: Sequence[str]) -> None:
+        for name in names:
+            if name in other.__dict__:
+                self.__dict__[name] = other.__dict__[name]
+
+    @cached_property
+    def _data_outline(self) -> Any:
+        return _outline(self.data)
+
+    @property
+    def outline(self) -> str:
+        """Shapes of members and data, in words."""
+        return str((_outline(self._padded), _outline(self.data_shapes)))
+
+    @cached_property
+    def data_content(self) -> str:
+        """Hash of the data that enter from the host."""
+        return content(self.data) if self.from_host else ""
+
+    def release_members(self) -> None:
+        """Let go of what lies on the devices for these members alone."""
+        if self.prepares and "data" in self.__dict__:
+            _ = self._data_outline  # for the members that follow
+        for name in ("placed",) if self.is_corpus else ("data", "placed"):
+            self.__dict__.pop(name, None)
+
     def release(self) -> None:
         """Let go of what lies on the devices."""
         for name in ("data", "placed"):
@@ -376,3 +419,9 @@ class Ensemble:
     def whole(self, learned: PyTree, still: PyTree) -> Any:
         """A model, or the models of all members, from its arrays."""
         return eqx.combine(learned, still, self._skeleton)
+
+
+def _outline(tree: PyTree) -> Any:
+    """Structure, shapes and types of a tree of arrays."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]

@@ -45,10 +45,10 @@ def place_of(error: BaseException) -> tuple[Path, int] | None:
         return Path(error.filename), error.lineno or 0
     frames = list(traceback.walk_tb(error.__traceback__))
     places = [(Path(frame.f_code.co_filename), line) for frame, line in reversed(frames)]
-    return next((place for place in places if _is_the_users(place[0])), None)
+    return next((place for place in places if is_the_users(place[0])), None)
 
 
-def _is_the_users(file: Path) -> bool:
+def is_the_users(file: Path) -> bool:
     installed = {"site-packages", "dist-packages"} & set(file.parts)
     ours = _PACKAGE in file.parents or _STANDARD in file.parents
     return not installed and not ours and not file.name.startswith("<")

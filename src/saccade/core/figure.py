@@ -63,7 +63,25 @@ class HeatMap:
     """
 
 
-Mark = Line | Histogram | HeatMap
+@dataclasses.dataclass(frozen=True, eq=False)
+class Regions:
+    """Which of a few kinds holds where in the plane, and at which points that was found. Kinds
+    differ by colour, by hatch and by the symbol of their points.
+    """
+
+    kinds: tuple[str, ...]
+    x_edges: np.ndarray
+    y_edges: np.ndarray
+    """Edges of columns and rows, ascending."""
+    kind: np.ndarray
+    """Place of the kind of every (row, column) among the kinds."""
+    x: np.ndarray
+    y: np.ndarray
+    found: np.ndarray
+    """The points, and the places of their kinds."""
+
+
+Mark = Line | Histogram | HeatMap | Regions
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import platform
 import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-_FORMAT = 2
+_FORMAT = 3
 """Changes when the engine stores other arrays under the same programs."""
 _FLAGS = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE")
 _CONFIG = ("jax_disable_most_optimizations", "jax_optimization_level")
@@ -42,6 +43,21 @@ def versions() -> dict[str, str]:
     """Versions that can change a number."""
     names = ("jax", "jaxlib", "equinox", "optax", "diffrax", "numpy")
     return {"saccade": __version__} | {name: importlib.metadata.version(name) for name in names}
+
+
+def software() -> dict[str, str]:
+    """Versions that must be the same everywhere: numbers depend on them, and pickled functions."""
+    return {"Python": ".".join(platform.python_version_tuple()[:2])} | versions()
+
+
+def unfit(wanted: dict[str, str], found: dict[str, str], device: str, device_found: str) -> str:
+    """Why a worker cannot take part; empty if it can."""
+    for name, version in wanted.items():
+        if found.get(name) != version:
+            return f"it has {name} {found.get(name, 'not at all')}, the others {version}"
+    if device != device_found:
+        return f"its device is {device_found}, that of the others {device}"
+    return ""
 
 
 @cache
@@ -99,12 +115,12 @@ def training_digest(
         which: sorted(name for probe in probes for name in probe.variables)
         for which, probes in (("probes", engine.record.probes), ("ends", engine.record.ends))
     }
-    host = {"members": engine.placed, "data": engine.data if engine.from_host else None}
     return address(
         {
             **around,
             "programs": {name: program.digest for name, program in programs.items()},
-            "host": content(host),
+            "members": content(engine.placed),
+            "data": engine.data_content,
             "variables": names,
             "steps": steps,
             "recorded": recorded.tolist(),

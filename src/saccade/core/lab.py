@@ -18,6 +18,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from saccade.core.batches import AbstractBatches, FullBatch
 from saccade.core.checks import (
     ALWAYS,
+    MISSING,
     require_batches,
     require_kinds,
     require_probes,
@@ -25,7 +26,6 @@ from saccade.core.checks import (
     require_unswept,
 )
 from saccade.core.dataset import Frame
-from saccade.core.engine import Engine
 from saccade.core.errors import ConfigError, FileError, plainly
 from saccade.core.identity import address, call_identity, content, surroundings
 from saccade.core.interfaces import (
@@ -38,14 +38,15 @@ from saccade.core.interfaces import (
 from saccade.core.job import Job
 from saccade.core.loss import Loss, own_loss
 from saccade.core.measuring import Checkpoints
-from saccade.core.members import Members
 from saccade.core.optimiser import AbstractOptimiser, GradientFlow, OptaxOptimiser
+from saccade.core.parts import Leaves, nothing
 from saccade.core.plan import Plan
 from saccade.core.program import Program
 from saccade.core.progress import FROM_CACHE, Progress, ProgressLine
+from saccade.core.recipe import Recipe
 from saccade.core.results import as_arrays, from_arrays
-from saccade.core.run import CARRY, STATE
 from saccade.core.schedule import Recording
+from saccade.core.schedulers import AbstractScheduler, scheduler_of
 from saccade.core.start import Seeds, chosen_seeds, members_of, require_same_members, sweeps_of
 from saccade.core.stopping import EarlyStopping
 from saccade.core.storage import locked, read_state, write_state
@@ -76,9 +77,12 @@ class Lab:
     asked_to_stop: Callable[[], bool] | None = None
     """Asked several times per second while training: whether to stop, as on Ctrl-C, with a whole
     state."""
-    members_at_once: int | None = None
-    """Members that are trained at once; more are trained in chunks, one after another, each with
-    its own state and entry in the cache. None: all that fit the device's memory."""
+    chunk: int | None = None
+    """Members that are trained at once; more are trained in chunks, each with its own state and
+    entry in the cache. None: all that fit the device's memory; with a scheduler, 64."""
+    scheduler: AbstractScheduler | str | None = None
+    """Where chunks are trained: "local:4" (four processes), the address of a Dask scheduler
+    ("tcp://HOST:8786") or its file. None: one after another, in this process."""
     dry_run: bool = False
     """Train nothing: note in `plans` what would be trained, and give NaN for every number."""
     plans: list[Plan] = dataclasses.field(default_factory=list, init=False)
@@ -88,15 +92,38 @@ class Lab:
         self.folder = Path(self.folder)
         if self.precision not in ("float32", "float64"):
             raise ConfigError(f"precision: got {self.precision!r}, allowed: float32, float64")
-        if self.members_at_once is not None:
-            require_count(self, "members_at_once")
+        if self.chunk is not None:
+            require_count(self, "chunk")
+        if isinstance(self.scheduler, str):
+            self.scheduler = scheduler_of(self.scheduler)
         if self.progress is not None and not callable(self.progress):
             raise ConfigError(f"progress: got {self.progress!r}, allowed: a function, or None")
         _use_all_cores()
 
+    def close(self) -> None:
+        """Let go of the scheduler's workers; they also end with this process."""
+        if self._scheduler is not None:
+            self._scheduler.close()
+
+    def __enter__(self) -> "Lab":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     @property
     def device(self) -> str:
-        """The devices, in words."""
+        """The devices that train, in words."""
+        return self._device if self._scheduler is None else self._scheduler.device
+
+    @property
+    def _scheduler(self) -> AbstractScheduler | None:
+        assert not isinstance(self.scheduler, str)
+        return self.scheduler
+
+    @property
+    def _device(self) -> str:
+        """The devices of this process, in words."""
         devices = jax.local_devices()
         kind = devices[0].device_kind
         if devices[0].platform == "cpu":
@@ -190,29 +217,32 @@ class Lab:
         recorded = record.at.steps(first + int(steps))
         recorded = np.union1d(recorded[recorded >= first], [first]).astype(np.int64)
 
-        with in_precision(self.precision), self._compilation_cache():
+        with in_precision(self.precision), compilation_cache_in(self.folder):
             members = members_of(chosen, sweeps, start, self.precision, apart)
             if after is not None:
                 members = dataclasses.replace(members, start=after.start)
             options: Any = (record, batches, loss or own_loss, tuple(frozen), stopping)
-            engine_of = lambda some: Engine(*parts, some, _devices(some), *options)  # noqa: E731
+            last = first + int(steps)
+            recipe = Recipe(parts, options, last, recorded, keep_state, self.precision)
             begun = None if after is None else after.state
-            job = Job(self, engine_of, first + int(steps), recorded, name, begun, keep_state)
-            engine, digest, arrays, seconds = job.result(members)
-            reached = recorded[: len(arrays["probes:loss"])]
+            axes = (*((name, swept.grid) for name, swept in sweeps.items()), ("seed", chosen))
+            engine, digest, found, seconds = Job(self, recipe, name, begun, axes).result(members)
+            reached = recorded if stopping is None else recorded[: found.rows]
             computed = getattr(parts[1], "about", {})
             frame = Frame(sweeps, chosen, parts[2], parts[0], apart, computed=computed)
-            trajectory = frame.dataset(arrays, "probes", reached, record.probes)
+            trajectory = frame.dataset(found, "probes", reached, record.probes, self.folder)
             ends = np.unique([first, reached[-1]])
             snapshot = (
-                frame.dataset(arrays, "snapshots", ends, record.ends)
+                frame.dataset(found, "snapshots", ends, record.ends, self.folder)
                 if engine.has_ends
                 else trajectory[list(ALWAYS)].sel(step=ends)
             )
             if after is not None:
                 trajectory, snapshot = (_going_on(after, part) for part in (trajectory, snapshot))
-        leaves = {key: it for key, it in arrays.items() if key.startswith((CARRY, STATE))}
-        rest: Any = (seconds, self.precision, engine, leaves, members.start)
+        for other in (start, after):
+            if other is not None and "not_trained" in other.trajectory:
+                trajectory, snapshot = (_missing_as_in(other, it) for it in (trajectory, snapshot))
+        rest: Any = (seconds, self.precision, engine, Leaves(found), members.start)
         return Training(trajectory, snapshot, digest or "", *rest)
 
     @plainly
@@ -236,7 +266,7 @@ class Lab:
         record = Recording(probes, chunk=chunk)
         require_kinds(task=task, record=record)
         require_probes(record, task, {})
-        with in_precision(self.precision), self._compilation_cache():
+        with in_precision(self.precision), compilation_cache_in(self.folder):
             given = Checkpoints.of(models, steps, self.precision)
             return given.measured(task, record, loss or own_loss)
 
@@ -253,8 +283,8 @@ class Lab:
         name among the arguments counts as a text.
         """
         title = name or getattr(function, "__qualname__", type(function).__qualname__)
-        with in_precision(self.precision), self._compilation_cache():
-            around = surroundings(self.device, self.precision)
+        with in_precision(self.precision), compilation_cache_in(self.folder):
+            around = surroundings(self._device, self.precision)
             program = _traced(function, arguments, title) if version is None else None
             if program is not None:
                 call: Callable[[], Any] = lambda: program(*arguments)  # noqa: E731
@@ -285,22 +315,6 @@ class Lab:
             nan = float("nan")
             self.progress(Progress(name, 0, 0, nan, 0, 1, None, True, note, seconds))
 
-    @contextmanager
-    def _compilation_cache(self) -> Iterator[None]:
-        """Keep compiled programs beside the trainings: arms of one shape, and second runs, compile
-        once.
-        """
-        names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-        before = {name: getattr(jax.config, name) for name in names}
-        if before[names[0]] is None:
-            _compile_in(self.folder.resolve() / "compiled")
-            jax.config.update(names[1], 0.05)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                jax.config.update(name, value)
-
 
 def _swept_parts(
     parts: dict[str, Any], sweep: Mapping[str, Sequence[float]]
@@ -328,6 +342,20 @@ def _swept_parts(
     return parts["task"], parts["model"], parts["optimiser"]
 
 
+def _missing_as_in(other: Training, dataset: "xr.Dataset") -> "xr.Dataset":
+    """Without the members that began with weights of members that were not trained."""
+    missing = other.trajectory["not_trained"]
+    missing = missing.sel({dim: dataset[dim] for dim in missing.dims}).reset_coords(drop=True)
+    missing = missing.broadcast_like(dataset["diverged_at"]) | dataset.get("not_trained", False)
+    data = {
+        name: one.where(~missing, nothing(one.dtype)).transpose(*one.dims).astype(one.dtype)
+        for name, one in dataset.items()
+        if name != "not_trained"
+    }
+    marked = missing.astype(bool).assign_attrs(MISSING.attributes)
+    return dataset.assign({**data, "not_trained": marked})
+
+
 def _going_on(after: Training, dataset: "xr.Dataset") -> "xr.Dataset":
     """With time that goes on where that of another training ended, whatever its rate was."""
     before, time = after.trajectory["time"].isel(step=-1, drop=True), dataset["time"]
@@ -335,10 +363,6 @@ def _going_on(after: Training, dataset: "xr.Dataset") -> "xr.Dataset":
     if float(abs(behind).max()) <= 1e-6 * float(abs(before).max()):
         return dataset
     return dataset.assign_coords(time=(time + behind).assign_attrs(time.attrs))
-
-
-def _devices(members: Members) -> list[Any]:
-    return jax.local_devices()[: len(members.seed)]
 
 
 def _traced(function: Callable[..., Any], arguments: Sequence[Any], title: str) -> Program:
@@ -350,6 +374,23 @@ def _traced(function: Callable[..., Any], arguments: Sequence[Any], title: str) 
             f"cached {title}: JAX cannot trace it ({type(error).__name__}: {reason}); give it "
             "arrays and let it return arrays, or state a version"
         ) from error
+
+
+@contextmanager
+def compilation_cache_in(folder: Path) -> Iterator[None]:
+    """Keep compiled programs beside the trainings: arms of one shape, and second runs, compile
+    once.
+    """
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    if before[names[0]] is None:
+        _compile_in(folder.resolve() / "compiled")
+        jax.config.update(names[1], 0.05)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
 
 
 def _compile_in(folder: Path) -> None:

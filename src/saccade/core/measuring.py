@@ -19,6 +19,7 @@ from saccade.core.interfaces import AbstractTask, BuiltModel
 from saccade.core.loss import Loss
 from saccade.core.members import Members
 from saccade.core.optimiser import AbstractOptimiser
+from saccade.core.parts import Part, Parts
 from saccade.core.schedule import Recording
 from saccade.core.start import chosen_seeds
 
@@ -96,7 +97,8 @@ class Checkpoints:
         rows = [self._rows(task, record, loss, seed, run) for seed, run in self.runs.items()]
         arrays = {f"probes:{name}": np.stack([row[name] for row in rows], 1) for name in rows[0]}
         frame = Frame({}, tuple(self.runs), _NoOptimiser(), task, trained=False)
-        return frame.dataset(arrays, "probes", self.steps, record.probes)
+        parts = Parts([Part(len(self.runs), held=arrays)])
+        return frame.dataset(parts, "probes", self.steps, record.probes)
 
     def _rows(
         self, task: AbstractTask, record: Recording, loss: Loss, seed: int, run: tuple[Any, ...]

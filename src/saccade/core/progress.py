@@ -27,6 +27,10 @@ class Progress:
     """Time since the start of this training or, after an interruption, of its continuation."""
     may_stop: bool = False
     """Whether early stopping may end it before its last step."""
+    done: int | None = None
+    """Members that have ended, of a training in chunks; its step is the mean over all members."""
+    rate: float | None = None
+    """Members per second, of a training in chunks."""
 
     @property
     def from_cache(self) -> bool:
@@ -45,6 +49,10 @@ class Progress:
         parts = [f"{self.step} of {self.steps} steps"] if self.steps else []
         if self.finished and self.step < self.steps:
             parts = [f"stopped early, at step {self.step}"]
+        if self.done is not None and not self.finished:
+            parts = [f"{self.done} of {self.members} members"]
+        if self.rate is not None:
+            parts.append(f"{self.rate:.3g} members per second")
         if math.isfinite(self.loss):
             parts.append(f"loss {self.loss:.3g}")
         if self.diverged:

@@ -74,6 +74,11 @@ class Arm:
         return self.trajectory["diverged_at"] >= 0
 
     @property
+    def not_trained(self) -> xr.DataArray | None:
+        """True for the members whose chunk failed; None if all were trained."""
+        return self.trajectory.get("not_trained")
+
+    @property
     def end(self) -> xr.Dataset:
         """The trajectory at the last step."""
         return self.trajectory.isel(step=-1)

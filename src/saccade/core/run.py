@@ -48,6 +48,8 @@ class Run:
     keep_state: bool = False
     """Whether the result has the whole last state, so that another training can go on from it."""
     begun: float = dataclasses.field(default_factory=time.monotonic)
+    began_at: int = 0
+    """The step from which this process went on."""
 
     @property
     def file(self) -> Path:
@@ -55,22 +57,18 @@ class Run:
 
     def is_finished(self) -> bool:
         """Whether the result is in the cache and would be used."""
-        return not self.lab.fresh and self._is_result(*self._saved())
+        return not self.lab.fresh and _finished(*self._saved(), self.keep_state)
 
     def is_begun(self) -> bool:
         """Whether a result or a state is in the cache: this many members have fitted before."""
         return self.digest is not None and self.file.exists()
-
-    def _is_result(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> bool:
-        """Whether what was saved is finished, with the last state if that is asked for."""
-        return bool(header.get("finished")) and (not self.keep_state or f"{STATE}0" in arrays)
 
     def result(self) -> tuple[dict[str, np.ndarray], float]:
         """What the training left, and the seconds that it took; from the cache if it is there."""
         lock = locked(self.file.with_suffix(".lock"), self._say_waiting)
         with lock if self.digest else nullcontext():
             header, arrays = self._saved()
-            if self._is_result(header, arrays) and not self.lab.fresh:
+            if _finished(header, arrays, self.keep_state) and not self.lab.fresh:
                 self._say(self._reached(arrays), finished=True, note=FROM_CACHE)
                 return self._asked_for(arrays), header["seconds"]
             if header.get("finished"):
@@ -80,9 +78,9 @@ class Run:
             except jax.errors.JaxRuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-                count = self.engine.count
+                count = max(self.engine.count, self.engine.places or 0)
                 got = f"{count} members do not fit" if count > 1 else "one member does not fit"
-                fewer = f"train fewer at once, with Lab(members_at_once={count // 2})"
+                fewer = f"train fewer at once, with --chunk {count // 2} or Lab(chunk={count // 2})"
                 smaller = "take a smaller model, smaller batches or fewer examples"
                 raise DoesNotFitError(
                     f"{self.name}: {got} the device's memory; {fewer if count > 1 else smaller}"
@@ -112,7 +110,7 @@ class Run:
             carry = engine.put(engine.pad(self.after))
         else:
             carry = engine.start()
-        step = int(header.get("step", self.recorded[0]))
+        step = self.began_at = int(header.get("step", self.recorded[0]))
         begun = last_state = time.monotonic()
         writing = 0.0
         before = float(header.get("seconds", 0.0))
@@ -240,6 +238,20 @@ class Run:
 
     def _say_waiting(self) -> None:
         self._say(0, note="another process is training this; waiting for it")
+
+
+def is_result(file: Path, digest: str, keep_state: bool) -> float | None:
+    """The seconds of a finished training, if the file is its result."""
+    if not file.exists():
+        return None
+    header, arrays = read_state(file)
+    fits = header.get("digest") == digest and _finished(header, arrays, keep_state)
+    return float(header["seconds"]) if fits else None
+
+
+def _finished(header: Mapping[str, Any], arrays: Mapping[str, Any], keep_state: bool) -> bool:
+    """Whether what was saved is finished, with the last state if that is asked for."""
+    return bool(header.get("finished")) and (not keep_state or f"{STATE}0" in arrays)
 
 
 class Measured:

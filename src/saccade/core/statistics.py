@@ -7,6 +7,7 @@ SciPy is imported on use: it takes a second.
 """
 
 import dataclasses
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -63,6 +64,22 @@ class AbstractStatistic(ABC):
         """What the bound's text says of the statistic."""
         return ""
 
+    @property
+    def takes_arrays(self) -> bool:
+        """Whether `find_in` judges plain arrays as `find` would, which is quicker."""
+        return False
+
+    def find_in(
+        self,
+        quantity: str,
+        bound: AbstractBound,
+        sample: np.ndarray,
+        gone: np.ndarray,
+        left_out: str = "",
+    ) -> Finding:
+        """`find` for one number per seed, given with the seeds that diverged."""
+        raise NotImplementedError
+
     @abstractmethod
     def find(
         self,
@@ -80,10 +97,17 @@ class AbstractStatistic(ABC):
 class _PerSeed(AbstractStatistic):
     """One number per seed."""
 
+    @property
+    def takes_arrays(self) -> bool:
+        return type(self).find is _PerSeed.find
+
     def find(self, quantity, bound, samples, lost, left_out=""):
         (sample,) = samples
         gone = np.broadcast_to(lost.values, sample.shape)
-        numbers = sample.values[~gone]
+        return self.find_in(quantity, bound, sample.values, gone, left_out)
+
+    def find_in(self, quantity, bound, sample, gone, left_out=""):
+        numbers = sample[~gone]
         unmet = int(np.isnan(numbers).sum())
         numbers = numbers[~np.isnan(numbers)]
         reasons = []
@@ -434,11 +458,16 @@ def t_interval(numbers: np.ndarray) -> tuple[float, float]:
     if not np.all(np.isfinite(numbers)):
         # Some seed never got there: the range is all there is.
         return float(numbers.min()), float(numbers.max())
+    error = numbers.std(ddof=1) / math.sqrt(numbers.size)
+    half, mean = float(_t_quantile(numbers.size - 1) * error), float(numbers.mean())
+    return mean - half, mean + half
+
+
+@functools.cache
+def _t_quantile(degrees: int) -> np.float64:
     from scipy.special import stdtrit
 
-    error = numbers.std(ddof=1) / math.sqrt(numbers.size)
-    half = float(stdtrit(numbers.size - 1, (1 + LEVEL) / 2) * error)
-    return float(numbers.mean()) - half, float(numbers.mean()) + half
+    return stdtrit(degrees, (1 + LEVEL) / 2)
 
 
 def exact_interval(successes: int, trials: int) -> tuple[float, float]:

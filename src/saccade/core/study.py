@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar, get_args
 
 import numpy as np
 
+from saccade.core.adaptive_map import AdaptiveMap
 from saccade.core.bound import Verdict
 from saccade.core.claim import Claim, Judgement
 from saccade.core.config import describe, typed
@@ -39,6 +40,16 @@ class Divergence:
     code: str
     ours: str
     effect: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictedBoundary:
+    """Where a theory expects a claim to hold, for its map."""
+
+    title: str
+    """The theory, in a few words."""
+    verdicts: Callable[[Any], Sequence[Verdict]]
+    """From a config whose swept fields share one sweep, one verdict per cell."""
 
 
 def divergences(table: str) -> tuple[Divergence, ...]:
@@ -75,11 +86,15 @@ class Study(Generic[ConfigT]):
     divergences: Sequence[Divergence] = ()
     precision: Precision = "float32"
     """float64 where closed forms are checked to more digits than float32 has."""
+    boundaries: Mapping[str, PredictedBoundary] = dataclasses.field(default_factory=dict)
+    """What a theory predicts for the map of a claim, by claim id."""
 
     def __post_init__(self):
         ids = [claim.id for claim in self.claims]
         for twice in {one for one in ids if ids.count(one) > 1}:
             raise ConfigError(f"study {self.name}: two claims {twice}, allowed: every id once")
+        for other in set(self.boundaries) - set(ids):
+            raise ConfigError(f"study {self.name}: boundary of {other}, allowed: {', '.join(ids)}")
 
     def config(self, preset: str) -> ConfigT:
         if preset not in self.presets:
@@ -153,6 +168,8 @@ class Study(Generic[ConfigT]):
         config = self.config_of(record)
         if not record.sweeps:
             return list(self.figures(record.arms, config))
+        if (drawn_map := AdaptiveMap.of(record)) is not None:
+            return [drawn_map.figure(self, record)]
         figures = list(self.sweep_figures(record.arms, config))
         panels = [panel for one in self.judge(record) for panel in _map(record, one)]
         caption = (
@@ -173,9 +190,13 @@ class Study(Generic[ConfigT]):
 
     def _judge(self, record: Record, config: ConfigT) -> list[Judgement]:
         known = self.known(record.preset) if self.is_preset(record) else {}
+        mapped = AdaptiveMap.of(record)
         judgements = []
         for claim in self.claims:
-            if self.precision == "float64" and record.precision != "float64":
+            if mapped is not None and claim.id != mapped.claim:
+                reason = f"premise not met: the record is a map of {mapped.claim} alone"
+                judgement = Judgement(claim.id, "undetermined", (), reason)
+            elif self.precision == "float64" and record.precision != "float64":
                 reason = (
                     "premise not met: the study checks digits that "
                     f"{record.precision} does not have; it needs float64"

@@ -239,13 +239,30 @@ def over_sweeps(
 def with_sweep(config: T, path: str, values: Iterable[float], name: str | None = None) -> T:
     """The config with the number at a dotted path swept, under that path or another name."""
     found = path_of(path, sweepable(config))
-    owner: Any = config
-    for part in found.split(".")[:-1]:
-        owner = getattr(owner, part)
-    (kind,) = (
-        one.type for one in dataclasses.fields(owner) if one.name == found.rpartition(".")[2]
+    return replaced(
+        config, found, Swept.over(name or path, values).of_kind(_type_of(config, found))
     )
-    return replaced(config, found, Swept.over(name or path, values).of_kind(kind))
+
+
+def with_cells(config: T, name: str, values: Mapping[str, Sequence[float]]) -> T:
+    """The config with several numbers swept together, under one name: cell 0 has the first value of
+    each, and so on. They are given by their dotted paths, and are no counts.
+    """
+    (count,) = {len(one) for one in values.values()}
+    grid = tuple(map(float, range(count)))
+    for path, several in values.items():
+        if _type_of(config, path) not in (float, "float"):
+            raise ConfigError(f"{path}: a whole number, allowed: a setting of type NUMBER")
+        config = replaced(config, path, Swept(name, grid, tuple(map(float, several))))
+    return config
+
+
+def _type_of(config: Any, path: str) -> Any:
+    """The type of the field at a dotted path."""
+    *above, last = path.split(".")
+    for part in above:
+        config = getattr(config, part)
+    return {field.name: field.type for field in dataclasses.fields(config)}[last]
 
 
 def replaced(config: T, path: str, value: Any) -> T:

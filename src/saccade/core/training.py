@@ -14,7 +14,8 @@ import numpy as np
 from saccade.core.engine import Engine
 from saccade.core.errors import ConfigError
 from saccade.core.members import Carry
-from saccade.core.run import STATE, fitted
+from saccade.core.parts import Leaves
+from saccade.core.run import CARRY, STATE, fitted
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -38,6 +39,7 @@ class Training:
     precision: Precision
     _engine: Engine
     _leaves: Mapping[str, np.ndarray]
+    """Models and states, which a training in chunks reads from its files when they are used."""
     start: Any = None
     """The weights with which the members began, if their seeds did not draw them."""
 
@@ -53,7 +55,12 @@ class Training:
                 "after: got a training without its last state, allowed: one that was trained with "
                 "keep_state=True"
             )
-        return fitted(self._engine.shapes, self._leaves, prefix=STATE)
+        with in_precision(self.precision):
+            return fitted(self._engine.shapes, self._gathered(STATE), prefix=STATE)
+
+    def _gathered(self, prefix: str) -> Mapping[str, np.ndarray]:
+        leaves = self._leaves
+        return leaves.gathered(prefix) if isinstance(leaves, Leaves) else leaves
 
     @cached_property
     def models(self) -> Any:
@@ -62,7 +69,8 @@ class Training:
         """
         with in_precision(self.precision):
             shapes = self._engine.shapes
-            return self._engine.whole(*fitted((shapes.learned, shapes.still), self._leaves))
+            kept = self._gathered(CARRY)
+            return self._engine.whole(*fitted((shapes.learned, shapes.still), kept))
 
     def edited(self, function: Callable[[Any], Any]) -> "Training":
         """This training with other weights, to start trainings with (`start=`): `function` maps the
@@ -72,7 +80,7 @@ class Training:
             models = eqx.filter_vmap(function)(self.models)
         if _outline(self.models) != _outline(models):
             raise ConfigError("edited: got a model of another structure, allowed: other weights")
-        leaves = {key: leaf for key, leaf in self._leaves.items() if not key.startswith(STATE)}
+        leaves = self._gathered(CARRY)
         new = dataclasses.replace(self, digest="", _leaves=leaves)
         new.__dict__["models"] = models
         return new

@@ -5,12 +5,23 @@ without yellow, which vanishes on white paper.
 """
 
 import dataclasses
+import itertools
 import math
+from typing import Any
 
 import numpy as np
 
 from saccade.core.errors import ConfigError
-from saccade.core.figure import Figure, HeatMap, Histogram, Line, Panel, Role, Scale
+from saccade.core.figure import (
+    Figure,
+    HeatMap,
+    Histogram,
+    Line,
+    Panel,
+    Regions,
+    Role,
+    Scale,
+)
 from saccade.report.formatting import ticks
 
 THEORY = "#000000"
@@ -33,6 +44,12 @@ DASHES: dict[Role, tuple[tuple[float, ...], ...]] = {
 HATCHES = ("", "////", "\\\\\\\\", "....", "xxxx", "++++")
 WIDTHS: dict[Role, float] = {"measured": 1.8, "theory": 1.5, "reference": 1.3}
 BAND_OPACITY = 0.2
+REGION_OPACITY = 0.25
+REGION_COLOURS = ("#009E73", "#D55E00", "#767676", "#CC79A7", "#E69F00", "#56B4E9")
+REGION_HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "++++")
+SYMBOLS = (("o", "circle"), ("x", "M-1,-1L1,1M-1,1L1,-1"), ("^", "triangle-up"), ("s", "square"))
+SYMBOLS += (("D", "diamond"), ("v", "triangle-down"))
+"""Points of regions, for matplotlib and for Vega."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +71,7 @@ def styles(figure: Figure) -> dict[tuple[str, Role], Style]:
     """The style of every (label, role) of lines and histograms, in order of appearance."""
     kinds: dict[tuple[str, Role], set[type]] = {}
     for mark in (mark for panel in figure.panels for mark in panel.marks):
-        if not isinstance(mark, HeatMap):
+        if not isinstance(mark, HeatMap | Regions):
             kinds.setdefault((mark.label, mark.role), set()).add(type(mark))
     found: dict[tuple[str, Role], Style] = {}
     for (label, role), drawn_as in kinds.items():
@@ -75,6 +92,41 @@ def in_drawing_order(panel: Panel) -> list[Line]:
     """The lines of a panel, theory last: it lies on top."""
     lines = (mark for mark in panel.marks if isinstance(mark, Line))
     return sorted(lines, key=lambda line: ("reference", "measured", "theory").index(line.role))
+
+
+def regions_of(panel: Panel) -> list[Regions]:
+    """The regions of a panel, which lie below its lines."""
+    return [mark for mark in panel.marks if isinstance(mark, Regions)]
+
+
+def kinds_of(figure: Figure) -> list[str]:
+    """The kinds of all regions of a figure that occur, in the order of their colours."""
+    regions = [one for panel in figure.panels for one in regions_of(panel)]
+    return [
+        kind
+        for kind in dict.fromkeys(kind for one in regions for kind in one.kinds)
+        if any(kind in one.kinds and one.kinds.index(kind) in one.kind for one in regions)
+    ]
+
+
+def kind_place(regions: Regions, kind: str) -> int:
+    """Which colour, hatch and symbol a kind has."""
+    return regions.kinds.index(kind) % len(REGION_COLOURS)
+
+
+def rectangles(regions: Regions) -> list[tuple[float, float, float, float, str]]:
+    """The regions as rectangles (x from, to, y from, to, kind): neighbours in a row are one."""
+    found = []
+    for row, (low, high) in zip(regions.kind, _pairs(regions.y_edges), strict=True):
+        starts = np.flatnonzero(np.diff(row, prepend=row[0] - 1))
+        for start, end in _pairs(np.append(starts, len(row))):
+            across = float(regions.x_edges[start]), float(regions.x_edges[end])
+            found.append((*across, float(low), float(high), regions.kinds[row[start]]))
+    return found
+
+
+def _pairs(values: np.ndarray) -> list[tuple[Any, Any]]:
+    return list(itertools.pairwise(values))
 
 
 def heat_map_of(panel: Panel) -> HeatMap | None:
@@ -136,7 +188,9 @@ def _positive(panel: Panel, axis: int) -> np.ndarray:
             share = _floats(mark.share)
             if axis == 1 or np.isfinite(share).any():
                 columns += [_floats(mark.edges) if axis == 0 else share]
-        if not isinstance(mark, HeatMap) and axis == 1:
+        elif isinstance(mark, Regions):
+            columns += [_floats(mark.y_edges if axis else mark.x_edges)]
+        if isinstance(mark, Line | Histogram) and axis == 1:
             columns += [_floats(end) for end in (mark.low, mark.high) if end is not None]
     numbers = np.concatenate(columns)
     return numbers[np.isfinite(numbers) & (numbers > 0)]

@@ -11,7 +11,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from saccade.core.figure import Figure, HeatMap, Histogram, Line, Panel, Role
+from saccade.core.figure import Figure, HeatMap, Histogram, Line, Panel, Regions, Role
 from saccade.report import appearance
 from saccade.report.appearance import BAND_OPACITY, HEAT_MAP, MISSING, Style
 from saccade.report.formatting import number, ticks
@@ -47,6 +47,7 @@ def chart(figure: Figure, points: int = POINTS) -> dict[str, Any]:
     both = enumerate(zip(figure.panels, widths, strict=True))
     panels = [_panel(panel, place, width, styled, points, tables) for place, (panel, width) in both]
     shared = {"color": "shared", "strokeDash": "shared", "fill": "independent"}
+    shared |= {"shape": "shared", "stroke": "shared"}
     whole = {"$schema": alt.SCHEMA_URL, "config": _CONFIG, "concat": panels, "spacing": 28}
     whole |= {"columns": _columns(widths), "resolve": {"scale": shared, "legend": shared}}
     return whole | {"datasets": tables}
@@ -78,7 +79,8 @@ def _panel(
         layers = _heat_map(heat_map, panel)
     else:
         histograms = [mark for mark in panel.marks if isinstance(mark, Histogram)]
-        layers = _histograms(histograms, panel, styled) + _curves(panel, place, styled, points)
+        layers = [layer for one in appearance.regions_of(panel) for layer in _regions(one, panel)]
+        layers += _histograms(histograms, panel, styled) + _curves(panel, place, styled, points)
         height = round(min(width * 0.72, 330))
     plain = []
     for layer in layers or [alt.Chart(_table("n", [])).mark_point()]:
@@ -237,6 +239,34 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
         words = empty.mark_text(color="#333333", fontSize=11, fontStyle="italic")
         layers.append(face.encode(**shown))
         layers += [] if dense else [words.encode(text="t:N", **shown)]
+    return layers
+
+
+def _regions(regions: Regions, panel: Panel) -> list[alt.Chart]:
+    """Rectangles below, and the points at which kinds were found, by symbol."""
+    kinds = [kind for place, kind in enumerate(regions.kinds) if place in regions.kind]
+    places = [appearance.kind_place(regions, kind) for kind in kinds]
+    colours = [appearance.REGION_COLOURS[place] for place in places]
+    shapes = [appearance.SYMBOLS[place][1] for place in places]
+    at = {"x": _x(panel, "a:Q"), "x2": "b:Q", "y": _y(panel, "c:Q"), "y2": "d:Q"}
+    tooltip, layers = _tooltip({"n:N": "kind"}), []
+    rows = [(kind, *map(_short, ends)) for *ends, kind in appearance.rectangles(regions)]
+    # Without a scale of colours: that of the fill has the names of the lines.
+    for kind, colour in zip(kinds, colours, strict=True):
+        areas = alt.Chart(_table("nabcd", [row for row in rows if row[0] == kind]))
+        look: Any = {"fill": colour, "opacity": appearance.REGION_OPACITY}
+        layers.append(areas.mark_rect(**look).encode(**at, tooltip=tooltip))
+    found = zip(regions.x, regions.y, regions.found, strict=True)
+    points = [(regions.kinds[kind], _short(x), _short(y)) for x, y, kind in found]
+    if points:
+        legend = alt.Legend(title=None, orient="bottom", direction="horizontal", symbolSize=60)
+        scales = [alt.Scale(domain=kinds, range=of) for of in (shapes, colours)]
+        look = {"shape": alt.Shape("n:N", scale=scales[0], legend=legend)}
+        look |= {"stroke": alt.Stroke("n:N", scale=scales[1], legend=legend)}
+        names = {"n:N": "kind", "x:Q": panel.x_label, "y:Q": panel.y_label}
+        dots = alt.Chart(_table("nxy", points)).mark_point(size=14, strokeWidth=1.3, opacity=1)
+        dots = dots.encode(x=_x(panel, "x:Q"), y=_y(panel, "y:Q"), **look)
+        layers.append(dots.encode(tooltip=_tooltip(names)))
     return layers
 
 

@@ -23,7 +23,7 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from saccade.core.figure import Figure, HeatMap, Histogram, Panel, Role
+from saccade.core.figure import Figure, HeatMap, Histogram, Panel, Regions, Role
 from saccade.core.storage import write_atomically
 from saccade.report import appearance
 from saccade.report.appearance import BAND_OPACITY, HEAT_MAP, MISSING, WIDTHS, Style
@@ -81,9 +81,11 @@ def _drawn(figure: Figure) -> Canvas:
     in_rows = [sizes[row * columns : (row + 1) * columns] for row in range(rows)]
     heights = [max((size[1] for size in row), default=1.0) for row in in_rows]
     styled, width = appearance.styles(figure), sum(widths)
+    kinds = appearance.kinds_of(figure)
     # Labels of a legend may be whole sentences: the longest decides how many columns it has.
     room = max(20, int(width / _CHARACTER) - 8)
-    labels = [textwrap.wrap(style.name, room) or [""] for style in styled.values()]
+    names = [*kinds, *(style.name for style in styled.values())]
+    labels = [textwrap.wrap(name, room) or [""] for name in names]
     longest = max((len(line) for label in labels for line in label), default=0)
     across = max(1, min(len(labels), int(width / (longest * _CHARACTER + 0.65))))
     lines = [max(map(len, labels[at : at + across])) for at in range(0, len(labels), across)]
@@ -102,8 +104,9 @@ def _drawn(figure: Figure) -> Canvas:
             _draw_heat_map(canvas, axes, heat_map)
         else:
             _draw_marks(axes, panel, styled)
-    if styled:
-        handles = [_handle(style) for style in styled.values()]
+    if labels:
+        handles: list[Any] = [_kind_handle(figure, kind) for kind in kinds]
+        handles += [_handle(style) for style in styled.values()]
         names = [_plain("\n".join(label)) for label in labels]
         canvas.legend(handles, names, loc="outside lower center", ncols=across)
     return canvas
@@ -125,6 +128,8 @@ def _panel_size(panel: Panel, panels: int) -> tuple[float, float]:
     """Inches; a heat map has room for its numbers."""
     heat_map = appearance.heat_map_of(panel)
     if heat_map is None:
+        if appearance.regions_of(panel):
+            return (5.4, 4.4) if panels == 1 else (4.8, 4.2)
         return (4.8, 3.2) if panels == 1 else (3.2, 2.7)
     if appearance.is_dense(heat_map):
         return 3.9, 3.0
@@ -150,6 +155,8 @@ def _draw_marks(axes: Axes, panel: Panel, styled: dict[tuple[str, Role], Style])
                 axis.set_major_locator(few)
                 axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
                 axis.set_minor_locator(NullLocator())
+    for regions in appearance.regions_of(panel):
+        _draw_regions(axes, regions)
     histograms = [mark for mark in panel.marks if isinstance(mark, Histogram)]
     floor = appearance.baseline(panel)
     for place, histogram in enumerate(histograms):
@@ -190,6 +197,39 @@ def _draw_histogram(
         ends = (np.asarray(end, float) for end in (histogram.low, histogram.high))
         low, high = (np.maximum(end, floor) for end in ends)
         axes.vlines(middles, low, high, color=colour, linewidth=2.4, alpha=0.9, zorder=4)
+
+
+def _draw_regions(axes: Axes, regions: Regions) -> None:
+    for low, high, bottom, top, kind in appearance.rectangles(regions):
+        look = _region_look(appearance.kind_place(regions, kind))
+        axes.add_patch(Rectangle((low, bottom), high - low, top - bottom, **look, zorder=1))
+    for place in np.unique(regions.found).tolist():
+        here = regions.found == place
+        look = _point_look(place % len(appearance.SYMBOLS))
+        axes.plot(regions.x[here], regions.y[here], linestyle="none", clip_on=False, **look)
+    axes.set_xlim(regions.x_edges[0], regions.x_edges[-1])
+    axes.set_ylim(regions.y_edges[0], regions.y_edges[-1])
+    axes.grid(visible=False)
+
+
+def _region_look(place: int) -> dict[str, Any]:
+    """Colours are mixed with white: the edges of transparent rectangles would show."""
+    colour, share = np.asarray(to_rgb(appearance.REGION_COLOURS[place])), appearance.REGION_OPACITY
+    face, edge = (tuple(1 - part * (1 - colour)) for part in (share, 2 * share))
+    hatch = appearance.REGION_HATCHES[place] or None
+    return {"facecolor": face, "edgecolor": edge, "hatch": hatch, "linewidth": 0}
+
+
+def _point_look(place: int) -> dict[str, Any]:
+    colour = tuple(0.6 * one for one in to_rgb(appearance.REGION_COLOURS[place]))
+    symbol = appearance.SYMBOLS[place][0]
+    return {"marker": symbol, "color": colour, "markersize": 2.6, "markeredgewidth": 0.7}
+
+
+def _kind_handle(figure: Figure, kind: str) -> tuple[Patch, Line2D]:
+    regions = (one for panel in figure.panels for one in appearance.regions_of(panel))
+    place = appearance.kind_place(next(one for one in regions if kind in one.kinds), kind)
+    return Patch(**_region_look(place)), Line2D([], [], linestyle="none", **_point_look(place))
 
 
 def _draw_heat_map(canvas: Canvas, axes: Axes, heat_map: HeatMap) -> None:

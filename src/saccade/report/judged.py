@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from saccade.core.adaptive_map import is_cell
 from saccade.core.bound import Verdict
 from saccade.core.claim import Check, Claim, Judgement
 from saccade.core.errors import FileError
@@ -253,8 +254,10 @@ class VerdictMap:
 
 
 def verdict_maps(judgement: Judgement) -> list[VerdictMap]:
-    """The first sweep down, the second across, and one map for every value of the others."""
-    if not judgement.cells:
+    """The first sweep down, the second across, and one map for every value of the others; none for
+    the cells of an adaptive map, which its figure shows.
+    """
+    if not judgement.cells or is_cell(list(judgement.cells[0][0])):
         return []
     names = list(judgement.cells[0][0])
     values = {name: list(dict.fromkeys(at[name] for at, _, _ in judgement.cells)) for name in names}

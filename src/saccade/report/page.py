@@ -33,6 +33,8 @@ LIMIT = 5_000_000
 """Most bytes of a page: it must still go through a mail server."""
 _FOR_POINTS = 3_000_000
 """Bytes for the points of lines; the libraries take 900,000."""
+_LISTED = 50
+"""Most values of a sweep that are listed one by one."""
 _ROW = 40
 """Bytes of a point: step, value and band."""
 
@@ -155,7 +157,10 @@ def _figure(figure: Figure, points: int) -> dict[str, Any]:
 
 def _settings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """The config as dotted names and values."""
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and "sweep" in value and len(value["values"]) > _LISTED:
+        ends = f"{tick(min(value['values']))} to {tick(max(value['values']))}"
+        yield name, f"{ends}, {len(value['values'])} values by {value['sweep']}"
+    elif isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _settings(inner, f"{name}.{key}".lstrip("."))
     else:

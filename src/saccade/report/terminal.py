@@ -375,9 +375,13 @@ class ProgressDisplay:
                 bars.remove_task(task)
             return
         steps = f"{progress.step}/{progress.steps}"
+        if progress.done is not None:
+            steps = f"{progress.done}/{progress.members}"
         loss = f"loss {number(progress.loss)}" if math.isfinite(progress.loss) else ""
         diverged = f"{progress.diverged}/{progress.members} diverged"
         members = diverged if progress.diverged else counted(progress.members, "member")
+        if progress.rate is not None:
+            members = f"{members}, {progress.rate:.3g} per s"
         texts = (progress.name, steps, loss, members, progress.ending)
         encoded = (encodable(text, self._console.encoding) for text in texts)
         fields: Any = dict(zip(_SHOWN, encoded, strict=True))

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import Above, AtLeast, AtMost, Below, Within
+from saccade.core.bound import Above, AtLeast, AtMost, Below, Verdict, Within
 from saccade.core.claim import Check, Claim, PremiseNotMetError
 from saccade.core.figure import Figure, HeatMap, Panel, curve, level
 from saccade.core.lab import Lab
 from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AbstractSchedule, AtSteps, DenseThenEven, Logarithmic, Recording
 from saccade.core.statistics import EverySeed, Mean, log_slope
-from saccade.core.study import Study, divergences
-from saccade.core.sweep import require_count, swept_in, with_sweep
+from saccade.core.study import PredictedBoundary, Study, divergences
+from saccade.core.sweep import Swept, over_sweeps, require_count, swept_in, with_sweep
 from saccade.core.trajectory import at_start, only
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes import topic_words
@@ -35,6 +35,7 @@ from saccade.studies._sen import HEADS, SCORE_FLOOR, above_floor, at_steps, hist
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.fixed_linear_classifier import Theorem2
 from saccade.theory.score_and_norm import Corollary1, Theorem1
+from saccade.theory.sen_boundary import largest_gap, largest_start
 from saccade.theory.topic_word_flow import Lemma2
 
 SCORE_EDGES = tuple(np.arange(-0.625, 6.5, 0.25).tolist())  # 0 is the centre of a bin
@@ -176,7 +177,7 @@ def _residual(arm: Arm) -> xr.DataArray:
 def _agreement(arm: Arm, rate: Any) -> xr.DataArray:
     """1 where a score's velocity and the projection have one sign; NaN for scores at rest."""
     velocity, projection = (arm.trajectory[name] for name in ("score_velocity", "projection"))
-    rate = velocity["rate"] if "rate" in velocity.dims else rate
+    rate = over_sweeps(float, rate) if isinstance(rate, Swept) else rate
     agree = xr.ufuncs.sign(velocity) == xr.ufuncs.sign(projection)
     return agree.where(abs(rate * velocity) > 1e-8).transpose(*velocity.dims)
 
@@ -576,6 +577,22 @@ def sweep_figures(arms: Arms, config: Config) -> Sequence[Figure]:
     return (Figure("sen_map", "The SEN gap over the sweep", caption, tuple(panels)),)
 
 
+def _expected(config: Config) -> list[Verdict]:
+    """What `sen_boundary` expects A-2 to be in every cell of a map."""
+    task, model = config.task, config.model
+    cells = over_sweeps(lambda rate, std: (rate, std), config.rate, model.embedding_std, dims="n")
+    rate, std = cells.values.reshape(-1, 2).T
+    draws = task.topic_words * config.seeds
+    sizes = {name: getattr(task, name) for name in ("topics", "topic_words", "filler_size")}
+    measured = config.measured(config.shown, config.steps).steps(config.steps).tolist()
+    start = std**2 * largest_start(model.dimension, draws)
+    gaps = largest_gap(rate, start, measured, **sizes, floor=SCORE_FLOOR)
+    words: tuple[Verdict, ...] = ("holds", "fails", "undetermined")
+    return [words[2 if np.isnan(gap) else int(not NEAR_0.keeps(gap))] for gap in gaps]
+
+
+BOUNDARIES = {"A-2": PredictedBoundary("steps and start of a fixed classifier", _expected)}
+
 DIVERGENCES = divergences(
     """
     training / test sentences | 800 / 200 | 3,999 / 950 (first commit: 799 / 190) | 800 / 200 | the
@@ -616,4 +633,5 @@ PRESETS = {
     "paper": Config(32, 1000, sweep_seeds=32),
     "code": Config(32, 2000, task=_sen.CODE_TASK, model=CODE_MODEL, sweep_seeds=32),
 }
-STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, sweep_figures, DIVERGENCES)
+PARTS = (PRESETS, experiment, CLAIMS, figures, sweep_figures, DIVERGENCES)
+STUDY = Study(*ABOUT, *PARTS, boundaries=BOUNDARIES)
