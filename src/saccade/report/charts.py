@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import json
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,8 @@ from saccade.report.formatting import number, ticks
 
 POINTS = 200
 """Most points of a line."""
+SEED_POINTS = 40
+"""Most points of the line of one seed."""
 PAGE_WIDTH = 1090
 """Pixels of a row of panels."""
 _LETTER = 6.4
@@ -35,22 +38,67 @@ _STROKES = {"symbolType": "stroke", "symbolSize": 900, "symbolStrokeWidth": 2.2}
 _STROKES |= {"symbolFillColor": "transparent", "symbolOpacity": 1}
 """Symbols of the legend."""
 _BANDED = "isValid(datum.l) && isValid(datum.h)"
+_CHOSEN = "!isValid(datum.c) || datum.c == choice"
+"""What does not depend on the choice has no `c`."""
 
 Styles = dict[tuple[str, Role], Style]
 
 
 def chart(figure: Figure, points: int = POINTS) -> dict[str, Any]:
-    """The figure as a Vega-Lite specification; lines are thinned to at most this many points."""
-    styled = appearance.styles(figure)
-    widths = [_natural_width(panel, len(figure.panels)) for panel in figure.panels]
+    """The figure as a Vega-Lite specification; lines are thinned to at most this many points.
+
+    The page sets its parameters: `choice`, the place of what is chosen; `seed`, the seed whose
+    lines are shown as well (null: none); `theory`, whether the theory's lines are shown.
+    """
+    styled, choice = appearance.styles(figure), figure.choice
+    whole = figure if choice is None else figure.at(choice.at)
+    every = [] if choice is None else [figure.at(place) for place in range(len(choice.names))]
+    widths = [_natural_width(panel, len(whole.panels)) for panel in whole.panels]
     tables: dict[str, str] = {}
-    both = enumerate(zip(figure.panels, widths, strict=True))
-    panels = [_panel(panel, place, width, styled, points, tables) for place, (panel, width) in both]
+    panels = [
+        _panel(
+            _Drawn(panel, place, [one.panels[place] for one in every], styled, points),
+            width,
+            tables,
+        )
+        for place, (panel, width) in enumerate(zip(whole.panels, widths, strict=True))
+    ]
     shared = {"color": "shared", "strokeDash": "shared", "fill": "independent"}
     shared |= {"shape": "shared", "stroke": "shared"}
-    whole = {"$schema": alt.SCHEMA_URL, "config": _CONFIG, "concat": panels, "spacing": 28}
-    whole |= {"columns": _columns(widths), "resolve": {"scale": shared, "legend": shared}}
-    return whole | {"datasets": tables}
+    chart = {"$schema": alt.SCHEMA_URL, "config": _CONFIG, "concat": panels, "spacing": 28}
+    chart |= {"columns": _columns(widths), "resolve": {"scale": shared, "legend": shared}}
+    values = {"theory": True} if has_theory(figure) else {}
+    values |= {"seed": None} if seeds_of(figure) else {}
+    values |= {} if choice is None else {"choice": choice.at}
+    params = [{"name": name, "value": value} for name, value in values.items()]
+    return chart | ({"params": params} if params else {}) | {"datasets": tables}
+
+
+def has_theory(figure: Figure) -> bool:
+    """Whether a line of the figure is a theory's."""
+    return any(line.role == "theory" for line in _lines(figure))
+
+
+def seeds_of(figure: Figure) -> list[int]:
+    """The seeds whose own lines the figure has."""
+    return sorted({seed for line in _lines(figure) for seed in line.seeds})
+
+
+def _lines(figure: Figure) -> list[Line]:
+    return [one for panel in figure.panels for one in panel.marks if isinstance(one, Line)]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Drawn:
+    """A panel to draw."""
+
+    panel: Panel
+    """As it is shown first."""
+    place: int
+    every: Sequence[Panel]
+    """As it is for each choice; empty without one."""
+    styled: Styles
+    points: int
 
 
 def _natural_width(panel: Panel, panels: int) -> int:
@@ -69,18 +117,17 @@ def _columns(widths: Sequence[int]) -> int:
     return 2 if len(widths) == 4 and columns == 3 else columns
 
 
-def _panel(
-    panel: Panel, place: int, width: int, styled: Styles, points: int, tables: dict[str, str]
-) -> dict[str, Any]:
+def _panel(drawn: _Drawn, width: int, tables: dict[str, str]) -> dict[str, Any]:
     """One panel; the data of its layers go to `tables`, which layers and panels share."""
+    panel = drawn.panel
     heat_map = appearance.heat_map_of(panel)
     if heat_map is not None:
         height = 250 if appearance.is_dense(heat_map) else max(180, 36 * len(heat_map.y))
-        layers = _heat_map(heat_map, panel)
+        layers = _heat_map(heat_map, drawn)
     else:
         histograms = [mark for mark in panel.marks if isinstance(mark, Histogram)]
         layers = [layer for one in appearance.regions_of(panel) for layer in _regions(one, panel)]
-        layers += _histograms(histograms, panel, styled) + _curves(panel, place, styled, points)
+        layers += _histograms(histograms, panel, drawn.styled) + _curves(drawn)
         height = round(min(width * 0.72, 330))
     plain = []
     for layer in layers or [alt.Chart(_table("n", [])).mark_point()]:
@@ -92,47 +139,93 @@ def _panel(
     return {"title": title, "width": width, "height": height, "layer": plain}
 
 
-def _curves(panel: Panel, place: int, styled: Styles, points: int) -> list[alt.Chart]:
+def _curves(drawn: _Drawn) -> list[alt.Chart]:
+    panel, styled = drawn.panel, drawn.styled
     lines = appearance.in_drawing_order(panel)
     if not lines:
         return []
+    versions = [(_choice(lines, at, one), one) for at, one in enumerate(drawn.every)]
+    versions = versions or [([(line, "") for line in lines], panel)]
     # Lines of one name, such as one per run, differ by a number: else they are drawn as one.
     repeated = len({(line.label, line.role) for line in lines}) < len(lines)
     # Strokes go by x, unless a line turns back, as norm against a score that falls again; such a
     # line has no band.
-    turned = any(map(_turns_back, lines))
+    turned = any(_turns_back(line) for several, _ in versions for line, _ in several)
+    chosen = bool(drawn.every)
     rows, lone = [], []
-    for count, line in enumerate(lines):
-        name, group = styled[line.label, line.role].name, [count] if repeated else []
-        bare = dataclasses.replace(line, low=None, high=None) if _turns_back(line) else line
-        places = _thinned(bare, panel, points)
-        kept = [(name, *row, *group, *[at] * turned) for at, row in enumerate(places)]
-        rows += kept
-        lone += kept if len(kept) == 1 else []
-    columns = "nxylh" + "g" * repeated + "i" * turned
+    for several, where in versions:
+        for count, (line, choice) in enumerate(several):
+            name, group = styled[line.label, line.role].name, [count] if repeated else []
+            bare = dataclasses.replace(line, low=None, high=None) if _turns_back(line) else line
+            places = _thinned(bare, where, drawn.points)
+            more = [*group, *[choice] * chosen]
+            kept = [(name, *row, *more, *[at] * turned) for at, row in enumerate(places)]
+            rows += kept
+            lone += kept if len(kept) == 1 else []
+    columns = "nxylh" + "g" * repeated + "c" * chosen + "i" * turned
     apart = {"detail": "g:N"} if repeated else {}
-    source = _table(columns, rows)
+    theory = [style.name for style in styled.values() if style.role == "theory"]
+
+    def source(kept: Iterable[Sequence[Any]], columns: str = columns) -> alt.Chart:
+        shown = alt.Chart(_table(columns, kept))
+        if theory:
+            shown = shown.transform_filter(f"theory || indexof({json.dumps(theory)}, datum.n) < 0")
+        return shown.transform_filter(_CHOSEN) if "c" in columns else shown
+
+    table = source(rows)
     x, y = _x(panel, "x:Q"), _y(panel, "y:Q")
     stroke, fill = _colours(styled)
     tooltip = _tooltip({"n:N": "curve", "x:Q": panel.x_label, "y:Q": panel.y_label})
     layers = []
     if any(row[3] != "" for row in rows):
         tooltip += _tooltip({"l:Q": "band from", "h:Q": "band to"})
-        bands = alt.Chart(source).transform_filter(_BANDED).mark_area(opacity=BAND_OPACITY)
+        bands = table.transform_filter(_BANDED).mark_area(opacity=BAND_OPACITY)
         ends = {"y": _y(panel, "l:Q"), "y2": "h:Q"}
         layers.append(bands.encode(x=x, **ends, fill=fill, tooltip=tooltip, **apart))
-    strokes = alt.Chart(source).mark_line(strokeWidth=2)
+    strokes = table.mark_line(strokeWidth=2)
     order = {"order": "i:Q"} if turned else {}
     layers.append(strokes.encode(x=x, y=y, tooltip=tooltip, **order, **stroke, **apart))
+    if seeded := _by_seed(lines, drawn):
+        # The scale is that of all seeds, so that the axes stay where they are.
+        named = _tooltip(
+            {"s:N": "seed", "n:N": "curve", "x:Q": panel.x_label, "y:Q": panel.y_label}
+        )
+        own = source(seeded, "nxysi").transform_filter("datum.s == seed")
+        look = own.mark_line(strokeWidth=3, point={"size": 22, "filled": True})
+        ends = {"x": x, "y": y, "order": "i:Q", "detail": "s:N"}
+        layers.append(look.encode(**ends, color=stroke["color"], tooltip=named))
     if lone:  # one point makes no stroke
-        dots = alt.Chart(_table(columns, lone)).mark_point(filled=True, size=45, opacity=1)
+        dots = source(lone).mark_point(filled=True, size=45, opacity=1)
         layers.append(dots.encode(x=x, y=y, fill=fill, tooltip=tooltip))
     pointer: dict[str, Any] = {"on": "pointerover", "clear": "pointerout", "nearest": True}
-    near = alt.selection_point(name=f"near_{place}", empty=False, **pointer)
+    near = alt.selection_point(name=f"near_{drawn.place}", empty=False, **pointer)
     seen = alt.when(near).then(alt.value(1)).otherwise(alt.value(0))
-    dots = alt.Chart(source).mark_point(filled=True, size=55)
+    dots = table.mark_point(filled=True, size=55)
     dots = dots.encode(x=x, y=y, fill=fill, opacity=seen, tooltip=tooltip)
     return [*layers, dots.add_params(near)]
+
+
+def _choice(lines: Sequence[Line], at: int, panel: Panel) -> list[tuple[Line, Any]]:
+    """The lines of one choice, with its place; lines that do not depend on it, with the first."""
+    here = appearance.in_drawing_order(panel)
+    both = zip(lines, here, strict=True)
+    same = [line is other for line, other in both]
+    both = zip(here, same, strict=True)
+    return [(line, "" if fixed else at) for line, fixed in both if at == 0 or not fixed]
+
+
+def _by_seed(lines: Sequence[Line], drawn: _Drawn) -> list[tuple[Any, ...]]:
+    """Rows of the lines of single seeds."""
+    rows: list[tuple[Any, ...]] = []
+    for line in lines:
+        if line.by_seed is None:
+            continue
+        name = drawn.styled[line.label, line.role].name
+        for seed, values in zip(line.seeds, line.by_seed, strict=True):
+            own = dataclasses.replace(line, y=values, low=None, high=None)
+            kept = _thinned(own, drawn.panel, min(SEED_POINTS, drawn.points))
+            rows += [(name, x, y, seed, at) for at, (x, y, *_) in enumerate(kept)]
+    return rows
 
 
 def _turns_back(line: Line) -> bool:
@@ -196,15 +289,18 @@ def _histograms(histograms: Sequence[Histogram], panel: Panel, styled: Styles) -
     return layers
 
 
-def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
-    scale = appearance.heat_scale(heat_map)
+def _heat_map(heat_map: HeatMap, drawn: _Drawn) -> list[alt.Chart]:
+    panel = drawn.panel
+    every = [appearance.heat_map_of(one) or heat_map for one in drawn.every] or [heat_map]
+    values = np.stack([np.asarray(one.value, float) for one in every])
+    scale = appearance.heat_scale(dataclasses.replace(heat_map, value=values))
     across, up = ticks(list(heat_map.x)), ticks(list(heat_map.y))
     rows: dict[str, list[tuple[Any, ...]]] = {"light": [], "dark": [], "missing": []}
-    for (row, column), value in np.ndenumerate(np.asarray(heat_map.value, float)):
+    for (at, row, column), value in np.ndenumerate(values):
         shade = scale.place(value)
         ink = "missing" if math.isnan(shade) else "light" if shade < 0.5 else "dark"
         text = number(value) if heat_map.texts is None else str(heat_map.texts[row, column])
-        rows[ink].append((across[column], up[row], _short(value), text))
+        rows[ink].append((across[column], up[row], _short(value), text, at)[: 4 + (len(every) > 1)])
     dense = appearance.is_dense(heat_map)
     names = appearance.shown_ticks(across)
     level = alt.Axis(values=names, labelAngle=0, labelExpr="split(datum.label, ' ')")
@@ -215,21 +311,23 @@ def _heat_map(heat_map: HeatMap, panel: Panel) -> list[alt.Chart]:
     tooltip = _tooltip({"x:N": panel.x_label, "y:N": panel.y_label, "t:N": heat_map.label})
     shown: dict[str, Any] = {"x": x, "y": y, "tooltip": tooltip}
     colours = alt.Scale(scheme=HEAT_MAP, type=scale.scale, domain=[scale.low, scale.high])
-    if (levels := appearance.level_edges(heat_map)) is not None:
+    if (levels := appearance.level_edges(dataclasses.replace(heat_map, value=values))) is not None:
         colours = alt.Scale(scheme=HEAT_MAP, type="threshold", domain=levels[1:-1].tolist())
     look: dict[str, Any] = {"orient": "right", "gradientLength": 150, "titleLimit": 180}
     legend = alt.Legend(title=heat_map.label, format=".3~g", **look)
 
     def source(kept: list[tuple[Any, ...]]) -> alt.Chart:
-        return alt.Chart(_table("xyvt", kept, texts="xyt"))
+        if len(every) == 1:
+            return alt.Chart(_table("xyvt", kept, texts="xyt"))
+        return alt.Chart(_table("xyvtc", kept, texts="xyt")).transform_filter(_CHOSEN)
 
     cells = source(rows["light"] + rows["dark"])
     rectangles = cells.mark_rect() if dense else cells.mark_rect(stroke="white")
     layers = [rectangles.encode(fill=alt.Fill("v:Q", scale=colours, legend=legend), **shown)]
     for ink, colour in () if dense else (("light", "white"), ("dark", "black")):
-        by_lines = {1 + row[-1].count("\n") for row in rows[ink]}
+        by_lines = {1 + row[3].count("\n") for row in rows[ink]}
         for lines in sorted(by_lines):
-            kept = [row for row in rows[ink] if 1 + row[-1].count("\n") == lines]
+            kept = [row for row in rows[ink] if 1 + row[3].count("\n") == lines]
             up_by = 6.5 * (lines - 1)  # the first line is where a single one would be
             look = {"color": colour, "fontSize": 11, "lineBreak": "\n", "dy": -up_by}
             layers.append(source(kept).mark_text(**look).encode(text="t:N", **shown))

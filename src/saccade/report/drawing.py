@@ -55,6 +55,7 @@ _SETTINGS: dict[Any, dict[str, Any]] = {
 
 def save_figure(figure: Figure, folder: Path) -> list[Path]:
     """Write `<folder>/<figure.name>.png` and `.pdf`."""
+    figure = figure.still()
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # a reader's own matplotlibrc must not change the bytes
         for group, settings in _SETTINGS.items():

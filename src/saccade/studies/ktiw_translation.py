@@ -24,7 +24,7 @@ from saccade.core.bound import Above, Below
 from saccade.core.chunks import even_places, evenly
 from saccade.core.claim import Check, Claim
 from saccade.core.errors import ConfigError
-from saccade.core.figure import Figure, HeatMap, Panel, curve, level
+from saccade.core.figure import Choice, Figure, HeatMap, Panel, curve, level
 from saccade.core.interfaces import AbstractCorpus, SentencePairs
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam
@@ -697,20 +697,20 @@ def _pair(arms: Arms, corpus: str) -> Figure:
     shown = arms[f"{corpus}_pair"].trajectory
     panels = []
     for name, label in (("alpha_attention", "alpha"), ("beta_uniform", "beta uf")):
-        for step in shown["step"].values:
-            chosen = shown[name].sel(step=step).transpose("target", "source")
-            chosen = chosen.isel(target=slice(None, None, -1))  # the first word on top
-            values = chosen.values if name.startswith("alpha") else np.exp(chosen.values)
-            places = np.asarray([str(at) for at in range(1, chosen.sizes["source"] + 1)])
-            cells = HeatMap(label, places, chosen["target"].values, values, numbered=False)
-            panels.append(Panel(f"{label}, step {step}", "source word", "target", (cells,)))
+        chosen = shown[name].transpose("step", "target", "source")
+        chosen = chosen.isel(target=slice(None, None, -1))  # the first word on top
+        values = chosen.values if name.startswith("alpha") else np.exp(chosen.values)
+        places = np.asarray([str(at) for at in range(1, chosen.sizes["source"] + 1)])
+        cells = HeatMap(label, places, chosen["target"].values, values, numbered=False)
+        panels.append(Panel(label, "source word", "target", (cells,)))
+    steps = Choice.of_steps(shown["step"].values)
     caption = (
         "Attention (alpha) and the probability of the correct word given one source word under"
         " uniform attention (beta uf), of the first compared pair and the first seed. Source:"
         f" {', '.join(shown['source'].values)}."
     )
     title = f"One pair along training: {ALL[corpus]}"
-    return Figure(f"ktiw_translation_pair_{corpus}", title, caption, tuple(panels))
+    return Figure(f"ktiw_translation_pair_{corpus}", title, caption, tuple(panels), steps)
 
 
 def _error_curves(arms: Arms, there: Sequence[str]) -> Figure:

@@ -21,7 +21,7 @@ import xarray as xr
 from saccade.core.bound import Above, AtLeast, AtMost, Below, Within
 from saccade.core.claim import Check, Claim, PremiseNotMetError
 from saccade.core.errors import ConfigError
-from saccade.core.figure import Figure, HeatMap, Line, Panel, curve
+from saccade.core.figure import Choice, Figure, HeatMap, Line, Panel, curve
 from saccade.core.interfaces import Batch
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import GradientDescent
@@ -59,6 +59,8 @@ SHOWN = 51
 """Evaluations that the record keeps."""
 LEAST = 5
 """A word that occurs in so many training sentences has its own row in the record."""
+LOOKED_UP = 10
+"""And one that occurs in so many can be looked up on the page, which must stay light."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -587,7 +589,8 @@ CLAIMS = (
 
 
 def figures(arms: Arms, config: Config) -> Sequence[Figure]:
-    drawn = [_accuracies(arms, config), _curves(arms)]
+    there = [corpus for corpus in config.corpora if f"{corpus}_dictionary" in arms]
+    drawn = [_accuracies(arms, config), _curves(arms), *(_lookup(arms, one) for one in there)]
     return [*drawn, _pair(arms), _purity(arms)] if "sst2" in config.corpora else drawn
 
 
@@ -664,6 +667,39 @@ def _curves(arms: Arms) -> Figure:
         " final scores among those in at least five sentences."
     )
     return Figure("sen_sst_curves", "Words of film reviews and corollary 1", caption, tuple(panels))
+
+
+def _lookup(arms: Arms, corpus: str) -> Figure:
+    """The path of any word that is not rare."""
+    whole = arms[f"{corpus}_dictionary"].trajectory
+    whole = whole.isel(word=np.flatnonzero(whole["occurrence"].values >= LOOKED_UP))
+    parts = np.linspace(0, whole.sizes["part"] - 1, 8).round().astype(int)
+    panels = []
+    for head in HEADS:
+        table = whole.sel(classifier=head).isel(part=parts).transpose("word", "part")
+        scores, norms = (np.round(table[name].values, 2) for name in SIDES.values())
+        predicted = norm_of_score(scores, table["companions"].values[:, None])
+        lines = (
+            Line("measured", scores, norms),
+            Line("corollary 1", scores, np.round(predicted, 2), role="theory"),
+        )
+        panels.append(Panel(head, "score", "embedding norm", lines))
+    columns = (whole["occurrence"], whole["purity"], whole["companions"])
+    facts = zip(*(one.values for one in columns), strict=True)
+    notes = tuple(
+        f"in {count:.0f} training sentences, purity {purity:.2f}, m = {others:.1f}"
+        for count, purity, others in facts
+    )
+    final = whole["word_score"].sel(classifier=HEADS[0]).isel(part=-1)
+    names = tuple(str(word) for word in whole["word"].values)
+    words = Choice("word", names, int(np.argmax(final.values)), "search", notes)
+    caption = (
+        f"Norm against score along training, mean over seeds, of a word that occurs in at least"
+        f" {LOOKED_UP} training sentences; corollary 1 at the measured scores, with m the mean"
+        " number of other words in its sentences. On the page: type a word."
+    )
+    title = f"Look up a word: {CORPORA[corpus]}"
+    return Figure(f"sen_sst_lookup_{corpus}", title, caption, tuple(panels), words)
 
 
 def _pair(arms: Arms) -> Figure:

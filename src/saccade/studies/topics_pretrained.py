@@ -24,7 +24,7 @@ import xarray as xr
 from saccade.core.batches import Minibatch
 from saccade.core.bound import Above, AtLeast, Below
 from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, HeatMap, Panel, curve, level
+from saccade.core.figure import Choice, Figure, HeatMap, Panel, curve, level
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
 from saccade.core.record import Arm, Arms
@@ -609,7 +609,7 @@ CLAIMS = (
 def figures(arms: Arms, config: Config) -> Sequence[Figure]:
     del config
     drawn = (_tables(arms), _heads(arms))
-    return (*drawn, _curves(arms)) if TRAINED in arms else drawn
+    return (*drawn, _heads_along(arms[TRAINED]), _curves(arms)) if TRAINED in arms else drawn
 
 
 def _tables(arms: Arms) -> Figure:
@@ -655,14 +655,33 @@ def _row(arms: Arms, name: str, overlap: str, quantity: str, place: int) -> list
     return [one for both in zip(paper, ours, strict=True) for one in both]
 
 
+def _head_map(attention: xr.DataArray, numbered: bool) -> HeatMap:
+    """Attention within topics over attention across them, by layer and head, and by step if there
+    are several.
+    """
+    values = attention.sel(MOST_PAIRS).mean("seed")
+    ratio = values.sel(pair=KINDS[0]) / values.sel(pair=KINDS[1])
+    heads, layers = (np.arange(1, ratio.sizes[dim] + 1) for dim in ("head", "layer"))
+    table = ratio.transpose(..., "layer", "head").values
+    return HeatMap("ratio", heads, layers, table, numbered=numbered)
+
+
+def _heads_along(arm: Arm) -> Figure:
+    cells = _head_map(arm.trajectory["topic_attention"], numbered=True)
+    panel = Panel(TITLES.get(TRAINED, TRAINED), "head", "layer", (cells,))
+    caption = (
+        "The ratio of the figure above along the training of the small BERT: one colour scale for"
+        " all measured steps."
+    )
+    steps = Choice.of_steps(arm.trajectory["step"].values)
+    title = "When heads begin to attend within a topic"
+    return Figure("topics_pretrained_heads_training", title, caption, (panel,), steps)
+
+
 def _heads(arms: Arms) -> Figure:
     panels = []
     for name, arm in arms.items():
-        values = _end(arm)["topic_attention"].sel(MOST_PAIRS).mean("seed")
-        ratio = values.sel(pair=KINDS[0]) / values.sel(pair=KINDS[1])
-        heads, layers = (np.arange(1, ratio.sizes[dim] + 1) for dim in ("head", "layer"))
-        table = ratio.transpose("layer", "head").values
-        cells = HeatMap("ratio", heads, layers, table, numbered=False)
+        cells = _head_map(_end(arm)["topic_attention"], numbered=False)
         panels.append(Panel(TITLES.get(name, name), "head", "layer", (cells,)))
     caption = (
         "Attention per layer and head, same topic over different topics, mean over seeds first;"
