@@ -68,6 +68,8 @@ class HeatMap:
     texts: np.ndarray | None = None
     """What the cells of a small one show instead of their numbers, such as numbers with intervals.
     """
+    among: np.ndarray | None = None
+    """Numbers whose range is that of the colours; None: the cells' own."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -177,6 +179,8 @@ def _at(mark: Mark, place: int) -> Mark:
         for name, needed in axes.items()
         if np.ndim(getattr(mark, name)) > needed
     }
+    if "value" in fixed:  # one colour scale for all choices
+        fixed["among"] = np.asarray(mark.value)  # pyright: ignore[reportAttributeAccessIssue]
     return dataclasses.replace(mark, **fixed) if fixed else mark
 
 

@@ -234,8 +234,8 @@ class HeatScale:
 
 
 def heat_scale(heat_map: HeatMap) -> HeatScale:
-    """The range of the cells, widened where they are all equal."""
-    values = _floats(heat_map.value)
+    """The range of the cells, or of all choices, widened where they are all equal."""
+    values = _floats(heat_map.value if heat_map.among is None else heat_map.among)
     finite = values[np.isfinite(values)]
     positive = finite[finite > 0]
     if heat_map.scale == "log" and positive.size:

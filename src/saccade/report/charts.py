@@ -293,7 +293,7 @@ def _heat_map(heat_map: HeatMap, drawn: _Drawn) -> list[alt.Chart]:
     panel = drawn.panel
     every = [appearance.heat_map_of(one) or heat_map for one in drawn.every] or [heat_map]
     values = np.stack([np.asarray(one.value, float) for one in every])
-    scale = appearance.heat_scale(dataclasses.replace(heat_map, value=values))
+    scale = appearance.heat_scale(heat_map)
     across, up = ticks(list(heat_map.x)), ticks(list(heat_map.y))
     rows: dict[str, list[tuple[Any, ...]]] = {"light": [], "dark": [], "missing": []}
     for (at, row, column), value in np.ndenumerate(values):
@@ -311,7 +311,7 @@ def _heat_map(heat_map: HeatMap, drawn: _Drawn) -> list[alt.Chart]:
     tooltip = _tooltip({"x:N": panel.x_label, "y:N": panel.y_label, "t:N": heat_map.label})
     shown: dict[str, Any] = {"x": x, "y": y, "tooltip": tooltip}
     colours = alt.Scale(scheme=HEAT_MAP, type=scale.scale, domain=[scale.low, scale.high])
-    if (levels := appearance.level_edges(dataclasses.replace(heat_map, value=values))) is not None:
+    if (levels := appearance.level_edges(heat_map)) is not None:
         colours = alt.Scale(scheme=HEAT_MAP, type="threshold", domain=levels[1:-1].tolist())
     look: dict[str, Any] = {"orient": "right", "gradientLength": 150, "titleLimit": 180}
     legend = alt.Legend(title=heat_map.label, format=".3~g", **look)
