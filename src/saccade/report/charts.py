@@ -19,10 +19,12 @@ from saccade.report.formatting import number, ticks
 
 POINTS = 200
 """Most points of a line."""
-SEED_POINTS = 40
+SEED_POINTS = 30
 """Most points of the line of one seed."""
 PAGE_WIDTH = 1090
 """Pixels of a row of panels."""
+NARROW = 5
+"""From so many panels on, each is as narrow as a card."""
 _LETTER = 6.4
 """Pixels per letter of the legend, a little generous."""
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'DejaVu Sans'"
@@ -44,8 +46,9 @@ _CHOSEN = "!isValid(datum.c) || datum.c == choice"
 Styles = dict[tuple[str, Role], Style]
 
 
-def chart(figure: Figure, points: int = POINTS) -> dict[str, Any]:
+def chart(figure: Figure, points: int = POINTS, narrow: bool = False) -> dict[str, Any]:
     """The figure as a Vega-Lite specification; lines are thinned to at most this many points.
+    If it is narrow, it fits a card.
 
     The page sets its parameters: `choice`, the place of what is chosen; `seed`, the seed whose
     lines are shown as well (null: none); `theory`, whether the theory's lines are shown.
@@ -53,7 +56,9 @@ def chart(figure: Figure, points: int = POINTS) -> dict[str, Any]:
     styled, choice = appearance.styles(figure), figure.choice
     whole = figure if choice is None else figure.at(choice.at)
     every = [] if choice is None else [figure.at(place) for place in range(len(choice.names))]
-    widths = [_natural_width(panel, len(whole.panels)) for panel in whole.panels]
+    widths = [
+        _natural_width(panel, NARROW if narrow else len(whole.panels)) for panel in whole.panels
+    ]
     tables: dict[str, str] = {}
     panels = [
         _panel(
@@ -104,7 +109,7 @@ class _Drawn:
 def _natural_width(panel: Panel, panels: int) -> int:
     heat_map = appearance.heat_map_of(panel)
     if heat_map is None:
-        return 640 if panels == 1 else 275 if panels == 3 or panels > 4 else 450
+        return 640 if panels == 1 else 275 if panels == 3 or panels >= NARROW else 450
     if appearance.is_dense(heat_map):
         return 250
     letters = appearance.letters_across(heat_map)
@@ -223,8 +228,8 @@ def _by_seed(lines: Sequence[Line], drawn: _Drawn) -> list[tuple[Any, ...]]:
         name = drawn.styled[line.label, line.role].name
         for seed, values in zip(line.seeds, line.by_seed, strict=True):
             own = dataclasses.replace(line, y=values, low=None, high=None)
-            kept = _thinned(own, drawn.panel, min(SEED_POINTS, drawn.points))
-            rows += [(name, x, y, seed, at) for at, (x, y, *_) in enumerate(kept)]
+            kept = _thinned(own, drawn.panel, min(SEED_POINTS, drawn.points // 2))
+            rows += [(name, x, _few_digits(y), seed, at) for at, (x, y, *_) in enumerate(kept)]
     return rows
 
 
@@ -296,12 +301,13 @@ def _heat_map(heat_map: HeatMap, drawn: _Drawn) -> list[alt.Chart]:
     scale = appearance.heat_scale(heat_map)
     across, up = ticks(list(heat_map.x)), ticks(list(heat_map.y))
     rows: dict[str, list[tuple[Any, ...]]] = {"light": [], "dark": [], "missing": []}
+    dense = appearance.is_dense(heat_map)
     for (at, row, column), value in np.ndenumerate(values):
         shade = scale.place(value)
         ink = "missing" if math.isnan(shade) else "light" if shade < 0.5 else "dark"
         text = number(value) if heat_map.texts is None else str(heat_map.texts[row, column])
-        rows[ink].append((across[column], up[row], _short(value), text, at)[: 4 + (len(every) > 1)])
-    dense = appearance.is_dense(heat_map)
+        shown = _few_digits(_short(value)) if dense and ink != "missing" else _short(value)
+        rows[ink].append((across[column], up[row], shown, text, at)[: 4 + (len(every) > 1)])
     names = appearance.shown_ticks(across)
     level = alt.Axis(values=names, labelAngle=0, labelExpr="split(datum.label, ' ')")
     upright = alt.Axis(values=appearance.shown_ticks(up, upright=True), labelLimit=220)
@@ -309,7 +315,7 @@ def _heat_map(heat_map: HeatMap, drawn: _Drawn) -> list[alt.Chart]:
     x = alt.X("x:N", sort=across, scale=columns, title=panel.x_label, axis=level)
     y = alt.Y("y:N", sort=up[::-1], scale=rising, title=panel.y_label, axis=upright)
     tooltip = _tooltip({"x:N": panel.x_label, "y:N": panel.y_label, "t:N": heat_map.label})
-    shown: dict[str, Any] = {"x": x, "y": y, "tooltip": tooltip}
+    places: dict[str, Any] = {"x": x, "y": y, "tooltip": tooltip}
     colours = alt.Scale(scheme=HEAT_MAP, type=scale.scale, domain=[scale.low, scale.high])
     if (levels := appearance.level_edges(heat_map)) is not None:
         colours = alt.Scale(scheme=HEAT_MAP, type="threshold", domain=levels[1:-1].tolist())
@@ -323,20 +329,20 @@ def _heat_map(heat_map: HeatMap, drawn: _Drawn) -> list[alt.Chart]:
 
     cells = source(rows["light"] + rows["dark"])
     rectangles = cells.mark_rect() if dense else cells.mark_rect(stroke="white")
-    layers = [rectangles.encode(fill=alt.Fill("v:Q", scale=colours, legend=legend), **shown)]
+    layers = [rectangles.encode(fill=alt.Fill("v:Q", scale=colours, legend=legend), **places)]
     for ink, colour in () if dense else (("light", "white"), ("dark", "black")):
         by_lines = {1 + row[3].count("\n") for row in rows[ink]}
         for lines in sorted(by_lines):
             kept = [row for row in rows[ink] if 1 + row[3].count("\n") == lines]
             up_by = 6.5 * (lines - 1)  # the first line is where a single one would be
             look = {"color": colour, "fontSize": 11, "lineBreak": "\n", "dy": -up_by}
-            layers.append(source(kept).mark_text(**look).encode(text="t:N", **shown))
+            layers.append(source(kept).mark_text(**look).encode(text="t:N", **places))
     if rows["missing"]:
         empty = source(rows["missing"])
         face = empty.mark_rect(color=MISSING, stroke="#999999", strokeDash=[3, 3])
         words = empty.mark_text(color="#333333", fontSize=11, fontStyle="italic")
-        layers.append(face.encode(**shown))
-        layers += [] if dense else [words.encode(text="t:N", **shown)]
+        layers.append(face.encode(**places))
+        layers += [] if dense else [words.encode(text="t:N", **places)]
     return layers
 
 
@@ -422,6 +428,11 @@ def _table(columns: str, rows: Iterable[Sequence[Any]], texts: str = "n") -> alt
     writer.writerows(rows)
     parse = {column: "string" if column in texts else "number" for column in columns}
     return alt.InlineData(buffer.getvalue(), alt.CsvDataFormat(type="csv", parse=parse))
+
+
+def _few_digits(text: str) -> str:
+    """Three digits: enough for a line of 300 pixels."""
+    return f"{float(text):.3g}"
 
 
 def _short(value: float) -> str:

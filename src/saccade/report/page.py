@@ -1,10 +1,16 @@
-"""The page: one self-contained HTML file, readable offline; the ledger first, then each study."""
+"""The page: one HTML file, readable offline: a card per paper, all claims, each study.
 
+Charts are compressed, and unpacked by the browser when their study is opened.
+"""
+
+import base64
+import dataclasses
 import functools
+import gzip
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +19,19 @@ import vl_convert
 from markupsafe import Markup
 
 from saccade.core.errors import described, located
-from saccade.core.figure import Figure, Line
+from saccade.core.figure import Figure
 from saccade.core.progress import duration
 from saccade.core.record import Record
 from saccade.core.storage import write_atomically
 from saccade.report import charts
-from saccade.report.formatting import SYMBOLS, diverged_members, measured_anywhere, tick
+from saccade.report.formatting import (
+    SYMBOLS,
+    counted,
+    diverged_members,
+    measured_anywhere,
+    natural,
+    tick,
+)
 from saccade.report.judged import (
     Entry,
     JudgedClaim,
@@ -28,15 +41,14 @@ from saccade.report.judged import (
     note_of,
     verdict_maps,
 )
+from saccade.report.papers import PAPERS, finding_of, paper_of
 
 LIMIT = 5_000_000
 """Most bytes of a page: it must still go through a mail server."""
-_FOR_POINTS = 3_000_000
-"""Bytes for the points of lines; the libraries take 900,000."""
+_FOR_CHARTS = 3_300_000
+"""Bytes for compressed charts; the libraries take 900,000."""
 _LISTED = 50
 """Most values of a sweep that are listed one by one."""
-_ROW = 40
-"""Bytes of a point: step, value and band."""
 
 
 def write_page(entries: Sequence[Entry], path: Path) -> None:
@@ -46,23 +58,111 @@ def write_page(entries: Sequence[Entry], path: Path) -> None:
 
 def render_page(entries: Sequence[Entry]) -> str:
     """The page as text."""
+    entries = sorted(entries, key=_order)
     rows = judged_claims(entries)
     figures, problems = zip(*map(drawn_figures, entries), strict=True) if entries else ((), ())
     for (study, record), why in zip(entries, problems, strict=True):
         if why:
             print(f"saccade: {study.name}, {record.preset}: figures {why}", file=sys.stderr)
-    points = _points(figure for some in figures for figure in some)
     anchors = _anchors(entries)
+    drawings = _drawings(figures, anchors)
     ledger = [_ledger_row(row, anchors[row.entry]) for row in rows]
     sections = [
         _section(entry, anchor, problems[place])
         | {"claims": [shown for row, shown in zip(rows, ledger, strict=True) if row.entry == place]}
-        | {"figures": [_figure(figure, points) for figure in figures[place]]}
+        | {"figures": drawings[place]}
+        | {"theory": any(map(charts.has_theory, figures[place]))}
+        | {"seeds": sorted({seed for one in figures[place] for seed in charts.seeds_of(one)})}
         for place, (entry, anchor) in enumerate(zip(entries, anchors, strict=True))
     ]
-    javascript = Markup(_javascript()) if any(figures) else ""
+    shown = _cards(rows, ledger, sections, figures)
+    javascript = Markup(javascript_libraries()) if any(figures) else ""
     parts = {"ledger": ledger, "sections": sections, "symbols": SYMBOLS, "javascript": javascript}
-    return _template().render(parts, kinds=counts(rows), changed=changed(rows))
+    parts |= {"cards": shown, "filters": _filters(ledger)}
+    return template("page.html.jinja").render(parts, kinds=counts(rows), changed=changed(rows))
+
+
+def _order(entry: Entry) -> tuple[Any, ...]:
+    """By paper, then as in the paper, then the preset `paper` first."""
+    study, record = entry
+    paper, preset = paper_of(study), (record.preset != "paper", record.preset)
+    if paper is None:
+        return len(PAPERS), natural(study.claims[0].id if study.claims else "~"), study.name, preset
+    place = paper.studies.index(study.name) if study.name in paper.studies else len(paper.studies)
+    return PAPERS.index(paper), place, study.name, preset
+
+
+def _group(entry: Entry) -> str:
+    """The card to which a record belongs: its paper, or what its study says of it."""
+    paper = paper_of(entry[0])
+    return paper.citation if paper else entry[0].paper or entry[0].title
+
+
+def _cards(
+    rows: Sequence[JudgedClaim],
+    ledger: Sequence[Mapping[str, Any]],
+    sections: Sequence[Mapping[str, Any]],
+    figures: Sequence[Sequence[Figure]],
+) -> list[dict[str, Any]]:
+    """A card per paper with records: its claims as tiles, a figure and a finding."""
+    cards = []
+    for name in dict.fromkeys(section["group"] for section in sections if section["claims"]):
+        paper = next((one for one in PAPERS if one.citation == name), None)
+        own = [place for place, section in enumerate(sections) if section["group"] == name]
+        claims = [shown for row, shown in zip(rows, ledger, strict=True) if row.entry in own]
+        presets = sorted({one["preset"] for one in claims}, key=lambda one: (one != "paper", one))
+        first = [one["verdict"] for one in claims if one["preset"] == presets[0]]
+        groups = [
+            {"preset": preset, "rows": some}
+            for preset in presets
+            if (some := [one for one in claims if one["preset"] == preset])
+        ]
+        card: dict[str, Any] = {"citation": name, "groups": groups}
+        found = finding_of(paper, rows) if paper else None
+        card |= {"finding": found.text if found else "", "idea": paper.idea if paper else ""}
+        card |= {"title": paper.title if paper else ""}
+        where = f", preset {presets[0]}" if len(presets) > 1 else ""
+        verdicts = f"{first.count('holds')} hold, {first.count('fails')} fail"
+        verdicts += f", {first.count('undetermined')} undetermined"
+        card["count"] = f"{counted(len(first), 'claim')}{where}: {verdicts}"
+        card["figure"] = _telling(paper.figure if paper else (), own, sections, figures)
+        links = [(sections[place]["study"].name, sections[place]) for place in own]
+        card["links"] = [
+            {"name": f"{study} ({one['facts']['preset']})", "anchor": one["anchor"]}
+            for study, one in links
+        ]
+        cards.append(card)
+    return cards
+
+
+def _telling(
+    wanted: Sequence[tuple[str, str]],
+    own: Sequence[int],
+    sections: Sequence[Mapping[str, Any]],
+    figures: Sequence[Sequence[Figure]],
+) -> dict[str, Any] | None:
+    """The first panel of the first figure wanted that was drawn, or of any; None without one."""
+    drawn = [
+        (sections[place]["study"].name, figure, sections[place]["anchor"])
+        for place in own
+        for figure in figures[place]
+    ]
+    ranks = {name: rank for rank, name in enumerate(wanted)}
+    best = min(drawn, key=lambda one: ranks.get((one[0], one[1].name), len(ranks)), default=None)
+    if best is None:
+        return None
+    _, figure, anchor = best
+    if figure.choice is not None:
+        figure = figure.at(figure.choice.at)
+    small = dataclasses.replace(figure, panels=figure.panels[:1])
+    return _figure(small, charts.POINTS // 2, anchor, narrow=True)
+
+
+def _filters(ledger: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
+    """What the claims can be filtered by, with values and their texts, in order of appearance."""
+    fields = {"paper": "group", "verdict": "verdict", "study": "study", "status": "status"}
+    values = {name: dict.fromkeys(row[key] for row in ledger) for name, key in fields.items()}
+    return {name: [(one, one) for one in some] for name, some in values.items() if len(some) > 1}
 
 
 def drawn_figures(entry: Entry) -> tuple[list[Figure], str]:
@@ -74,23 +174,32 @@ def drawn_figures(entry: Entry) -> tuple[list[Figure], str]:
         return [], f"left out: {described(error)}{located(error)}"
 
 
-def _points(figures: Iterable[Figure]) -> int:
-    """Points that a line may keep: fewer where many records would make the page too heavy."""
-    marks = [mark for figure in figures for panel in figure.panels for mark in panel.marks]
-    row_bytes = sum(len(mark.label) + _ROW for mark in marks if isinstance(mark, Line))
-    return max(20, min(charts.POINTS, _FOR_POINTS // max(row_bytes, 1)))
+def _drawings(
+    figures: Sequence[Sequence[Figure]], anchors: Sequence[str]
+) -> list[list[dict[str, Any]]]:
+    """The figures of every record for the page; with fewer points per line where many records would
+    make the page too heavy.
+    """
+    points = charts.POINTS
+    while True:
+        both = zip(figures, anchors, strict=True)
+        drawn = [[_figure(one, points, anchor) for one in some] for some, anchor in both]
+        if points <= 20 or sum(len(one["packed"]) for some in drawn for one in some) <= _FOR_CHARTS:
+            return drawn
+        points //= 2
 
 
 @functools.cache
-def _template() -> jinja2.Template:
+def template(name: str) -> jinja2.Template:
+    """A template of the report, with the style and the script beside it."""
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     strict: Any = {"undefined": jinja2.StrictUndefined, "autoescape": True}
     environment = jinja2.Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, **strict)
-    return environment.get_template("page.html.jinja")
+    return environment.get_template(name)
 
 
 @functools.cache
-def _javascript() -> str:
+def javascript_libraries() -> str:
     """Vega, Vega-Lite and Vega-Embed, safe within a script element."""
     bundle = vl_convert.javascript_bundle()  # pyright: ignore[reportCallIssue] (the stub wants a snippet)
     return re.sub(r"</(script)", r"<\\/\1", bundle, flags=re.IGNORECASE).replace("<!--", r"<\!--")
@@ -113,6 +222,8 @@ def _ledger_row(row: JudgedClaim, anchor: str) -> dict[str, Any]:
     measured = measured_anywhere(judgement)
     checks = [vars(finding) | {"measured": text} | hidden for finding, text in measured]
     shown = {"anchor": f"{anchor}-{_slug(row.claim.id)}", "maps": verdict_maps(judgement)}
+    shown |= {"section": anchor, "group": _group((row.study, row.record))}
+    shown |= {"status": "registered" if judgement.registered else "exploratory"}
     shown |= {"study": row.study.name, "preset": row.record.preset, "seeds": row.seeds}
     shown |= {"explanation": row.claim.explanation(judgement), "checks": checks}
     shown |= {"changed": judgement.changed, "stored": bool(note_of(row.study))}
@@ -126,9 +237,11 @@ def _section(entry: Entry, anchor: str, problem: str) -> dict[str, Any]:
     facts = {"paper": study.paper, "preset": record.preset, "seeds": str(record.seeds)}
     facts |= {"swept": ", ".join(swept), "theory": "; ".join(theories), "device": record.device}
     facts |= {"precision": record.precision, "wall time": duration(record.seconds)}
-    facts |= {"commit": record.commit, "figures": problem}
+    facts |= {"commit": re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", record.commit)}
+    facts |= {"figures": problem}
     facts |= corpora_of(record)
     shown = {"anchor": anchor, "study": study, "note": note_of(study), "versions": record.versions}
+    shown["group"] = _group(entry)
     # A run that was trained elsewhere has a name of its own, and no claims.
     shown |= {"title": study.title if study.claims else record.title or study.title}
     shown |= {"facts": {name: fact for name, fact in facts.items() if fact}}
@@ -146,13 +259,16 @@ def corpora_of(record: Record) -> dict[str, str]:
     }
 
 
-def _figure(figure: Figure, points: int) -> dict[str, Any]:
-    specification = charts.chart(figure, points)
+def _figure(figure: Figure, points: int, section: str, narrow: bool = False) -> dict[str, Any]:
+    specification = charts.chart(figure, points, narrow)
     del specification["$schema"]
-    text = json.dumps(specification, separators=(",", ":"), ensure_ascii=False)
-    for harmful in "<\u2028\u2029":  # within a script element
-        text = text.replace(harmful, f"\\u{ord(harmful):04x}")
-    return {"title": figure.title, "caption": figure.caption, "specification": Markup(text)}
+    choice = None if figure.choice is None else dataclasses.asdict(figure.choice)
+    whole = {"specification": specification, "choice": choice}
+    text = json.dumps(whole, separators=(",", ":"), ensure_ascii=False)
+    # Without a time, so that the same page has the same bytes.
+    packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    about = {"title": figure.title, "caption": figure.caption}
+    return about | {"anchor": f"{section}-{_slug(figure.name)}", "packed": Markup(packed)}
 
 
 def _settings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
