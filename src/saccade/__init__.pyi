@@ -30,6 +30,7 @@ from saccade.core.errors import DoesNotFitError as DoesNotFitError
 from saccade.core.errors import FileError as FileError
 from saccade.core.errors import InterruptedTrainingError as InterruptedTrainingError
 from saccade.core.errors import SaccadeError as SaccadeError
+from saccade.core.figure import Choice as Choice
 from saccade.core.figure import Figure as Figure
 from saccade.core.figure import HeatMap as HeatMap
 from saccade.core.figure import Histogram as Histogram

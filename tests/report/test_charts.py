@@ -4,14 +4,17 @@ import csv
 import io
 import json
 import math
+import re
 from typing import Any
 
 import altair as alt
 import numpy as np
 import pytest
 import vl_convert
+import xarray as xr
 
-from saccade.core.figure import Figure, HeatMap, Histogram, Line, Panel
+from saccade.core.errors import ConfigError
+from saccade.core.figure import Choice, Figure, HeatMap, Histogram, Line, Panel, over_seeds
 from saccade.report import appearance
 from saccade.report.charts import POINTS, chart
 
@@ -250,3 +253,75 @@ def test_a_line_that_turns_back_is_drawn_in_its_own_order():
     assert not [layer for layer in drawn if mark(layer) == "area"], "a band would be a zigzag"
     assert layer["encoding"]["order"]["field"] == "i"
     assert [(float(row["x"]), int(row["i"])) for row in rows(layer)] == [(0, 0), (2, 1), (1, 2)]
+
+
+# -- what a reader chooses -------------------------------------------------------------------------
+
+
+def chosen_figure(by: Any = "slider") -> Figure:
+    """Four choices of a heat map and of a curve, beside a theory that is always the same."""
+    cells = HeatMap("value", np.arange(2), np.arange(3), np.arange(24.0).reshape(4, 3, 2))
+    x = np.arange(5.0)
+    curves = (Line("c", x, np.outer([1.0, 2.0, 3.0, 4.0], x)), Line("t", x, x, role="theory"))
+    panels = (Panel("map", "x", "y", (cells,)), Panel("curve", "x", "y", curves))
+    return Figure("f", "t", "", panels, Choice("step", ("0", "10", "20", "30"), 3, by))
+
+
+def test_every_choice_is_in_the_chart_and_one_is_shown_first():
+    specification = chart(chosen_figure())
+    alt.ConcatChart.from_dict(specification)
+    params = {one["name"]: one["value"] for one in specification["params"]}
+    assert params == {"theory": True, "choice": 3}
+    cells, line = (
+        next(x for x in layers(specification) if mark(x) == one) for one in ("rect", "line")
+    )
+    assert len(rows(cells)) == 24
+    assert {row["c"] for row in rows(cells)} == {"0", "1", "2", "3"}
+    assert cells["encoding"]["fill"]["scale"]["domain"] == [0.0, 23.0], "one scale for all"
+    by_choice = [row["c"] for row in rows(line)]
+    assert [by_choice.count(one) for one in ("", "0", "1", "2", "3")] == [5, 5, 5, 5, 5]
+
+
+@pytest.mark.parametrize("choice", range(4))
+def test_a_chart_shows_what_is_chosen(choice):
+    specification = chart(chosen_figure())
+    for one in specification["params"]:
+        one["value"] = choice if one["name"] == "choice" else one["value"]
+    svg = vl_convert.vegalite_to_svg(specification)
+    shown = re.findall(r"<text [^>]*>(\d+)</text>", svg)
+    assert {str(6 * choice + at) for at in range(6)} <= set(shown)
+    assert svg.count('aria-roledescription="line mark"') == 2
+
+
+def test_theory_and_seeds_are_switched_by_parameters():
+    steps = np.arange(4.0)
+    seeds = xr.DataArray(np.outer([1.0, 3.0], steps), {"seed": [5, 6]}, dims=("seed", "step"))
+    marks = (over_seeds("score", steps, seeds), Line("law", steps, steps, role="theory"))
+    figure = Figure("f", "t", "", (Panel("p", "x", "y", marks),))
+    counts = {}
+    for theory, seed in ((True, None), (False, None), (True, 6), (False, 5), (True, 7)):
+        specification = chart(figure)
+        values = {"theory": theory, "seed": seed}
+        assert [one["name"] for one in specification["params"]] == list(values)
+        specification["params"] = [{"name": name, "value": one} for name, one in values.items()]
+        svg = vl_convert.vegalite_to_svg(specification)
+        counts[theory, seed] = svg.count('aria-roledescription="line mark"')
+    assert counts == {(True, None): 2, (False, None): 1, (True, 6): 3, (False, 5): 2, (True, 7): 2}
+
+
+def test_on_paper_a_slider_is_four_panels_and_a_search_what_is_shown_first():
+    slid, searched = chosen_figure().still(), chosen_figure("search").still()
+    titles = [panel.title for panel in slid.panels]
+    assert titles[:4] == ["map, step 0", "map, step 10", "map, step 20", "map, step 30"]
+    assert len(titles) == 8
+    assert [panel.title for panel in searched.panels] == ["map, step 30", "curve, step 30"]
+    scales = {appearance.heat_scale(appearance.heat_map_of(one)) for one in slid.panels[:4]}  # pyright: ignore[reportArgumentType]
+    assert len(scales) == 1
+    plain = Figure("f", "t", "", ())
+    assert plain.still() is plain
+
+
+@pytest.mark.parametrize("how", [{"names": ()}, {"names": ("a",), "at": 1}, {"notes": ("x",)}])
+def test_a_choice_that_does_not_fit_is_refused(how):
+    with pytest.raises(ConfigError, match="choice step: got"):
+        Choice(**{"label": "step", "names": ("a", "b")} | how)
