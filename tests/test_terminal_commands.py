@@ -472,6 +472,24 @@ def test_the_doctor_goes_on_where_jax_is_broken(monkeypatch, tmp_path, capsys):
     assert "+ git:" in told or "- git:" in told
 
 
+def test_the_doctor_works_without_the_libraries_that_it_looks_for(tmp_path):
+    """In a process of its own, whose imports of JAX and rich fail."""
+    program = (
+        "import sys; sys.modules['jax'] = sys.modules['rich'] = None;"
+        " from saccade.cli import main; sys.exit(main(['doctor', '--json', '-o', sys.argv[1]]))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    rows = json.loads(done.stdout)["findings"]
+    broken = {row["name"]: row["remedy"] for row in rows if row["status"] == "broken"}
+    assert broken["jax"] == "pip install --force-reinstall jax"
+    assert broken["equinox"] == "pip install jax"
+    assert broken["rich"] == "pip install --force-reinstall rich"
+    assert "numpy" not in broken
+    assert {"JAX", "studies"} <= set(broken)
+
+
 def test_the_folder_of_corpora_that_is_none_is_no_matter_of_the_core(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SACCADE_DATA", str(tmp_path / "none"))

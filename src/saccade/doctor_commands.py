@@ -130,11 +130,15 @@ def _package(name: str, wanted: str) -> Finding:
         return Finding("versions", name, "broken", f"not installed, needed: {wanted}", remedy)
     if not _fits(version, wanted):
         return Finding("versions", name, "broken", f"{version}, needed: {wanted}", remedy)
+    module = MODULES.get(name, name.replace("-", "_"))
     try:
-        importlib.import_module(MODULES.get(name, name.replace("-", "_")))
+        importlib.import_module(module)
     except Exception as error:
         text = f"{version}, cannot be imported: {described(error)}"
-        return Finding("versions", name, "broken", text, f"pip install --force-reinstall {name}")
+        lacking = error.name if isinstance(error, ModuleNotFoundError) else None
+        lacking = (lacking or module).partition(".")[0]  # what a package needs may be missing
+        remedy = f"pip install {'--force-reinstall ' + name if lacking == module else lacking}"
+        return Finding("versions", name, "broken", text, remedy)
     return Finding("versions", name, "ok", version)
 
 
@@ -208,16 +212,19 @@ def _devices() -> Iterator[Finding]:
 def _studies() -> Iterator[Finding]:
     from saccade.registry import find_study, study_names
 
-    names, broken = study_names(), 0
+    names, broken = study_names(), {}
     for name in names:
         try:
             find_study(name)
         except Exception as error:
-            broken += 1
-            yield Finding("studies", name, "missing", f"cannot be loaded: {described(error)}")
-    loaded = len(names) - broken
-    status: Status = "ok" if loaded else "broken"
-    yield Finding("studies", "studies", status, f"{loaded} of {len(names)} can be loaded")
+            broken[name] = described(error)
+    text = f"{len(names) - len(broken)} of {len(names)} can be loaded"
+    if len(broken) == len(names):
+        yield Finding("studies", "studies", "broken", "; ".join([text, *{*broken.values()}][:2]))
+        return
+    yield Finding("studies", "studies", "ok", text)
+    for name, why in broken.items():
+        yield Finding("studies", name, "missing", f"cannot be loaded: {why}")
 
 
 def _cache(folder: Path) -> Iterator[Finding]:

@@ -1,17 +1,18 @@
 """The command `saccade explain`: a claim with its source, checks, findings and code."""
 
+import contextlib
 import difflib
 import itertools
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from saccade.commands import opened_files, record_files, shown_path
 from saccade.core.adaptive_map import AdaptiveMap
 from saccade.core.claim import Claim
-from saccade.core.errors import ConfigError
+from saccade.core.errors import ConfigError, SaccadeError
 from saccade.core.study import Study
 from saccade.options import ExplainOptions
 from saccade.registry import find_study, loaded_from, outlines, study_names
@@ -48,14 +49,20 @@ def _claims(reference: str, own: Sequence[Study[Any]]) -> list[Chosen]:
     # The known verdicts say which study has a claim: the others need not be imported.
     likely = [name for name, outline in outlines().items() if reference in outline.claims]
     rest = [name for name in study_names() if name not in likely]
-    others = (find_study(name) for name in (*likely, *rest))
     every: list[str] = []
-    for study in itertools.chain(own, others):
+    for study in itertools.chain(own, _loadable([*likely, *rest])):
         for claim in study.claims:
             every.append(claim.id)
             if claim.id.lower() == reference.lower():
                 return [(study, claim)]
     raise ConfigError(_unknown(reference, [*every, *known, *study_names()]))
+
+
+def _loadable(names: Sequence[str]) -> Iterator[Study[Any]]:
+    """One broken package must not hide the claims of other studies."""
+    for name in names:
+        with contextlib.suppress(SaccadeError):
+            yield find_study(name)
 
 
 def _unknown(reference: str, known: Sequence[str]) -> str:
