@@ -20,7 +20,7 @@ from saccade.cli import main, prepared
 from saccade.core.lab import Lab
 from saccade.core.record import Record
 from saccade.core.study import Study
-from saccade.options import ReproduceOptions, RunOptions, parsed
+from saccade.options import COMMANDS, ReproduceOptions, RunOptions, parsed
 from saccade.registry import find_study, study_names
 from saccade.studies import sen_convolution
 
@@ -72,6 +72,10 @@ def tiny_run(output: Path) -> dict:
         (["report", "--help"], ["--output"]),
         (["ledger", "--help"], ["--output", "--json", "--known"]),
         (["compact", "--help"], ["--output"]),
+        (["explain", "--help"], ["--records", "--study", "--json"]),
+        (["doctor", "--help"], ["--output", "--data", "--json"]),
+        (["cache", "--help"], ["--older-than", "--unfinished", "--compiled", "--all", "--dry-run"]),
+        (["completion", "--help"], ["in ~/.bashrc", 'eval "$(saccade completion zsh)"']),
     ],
     ids=lambda value: (
         " ".join(value)
@@ -85,6 +89,21 @@ def test_every_command_helps(arguments, wanted, capsys):
     assert printed.err == ""
     for text in wanted:
         assert text in printed.out
+
+
+def test_saccade_alone_greets_with_commands_that_are_real(capsys):
+    assert called() == 0
+    told = capsys.readouterr().out
+    commands = re.findall(r"^  saccade ((?:\S+ )*\S+)  ", told, re.MULTILINE)
+    assert len(commands) == 3
+    assert all(callable(prepared(command.split())) for command in commands)
+    assert "'saccade --help' shows all commands" in told
+
+
+def test_the_usage_names_every_command(capsys):
+    called("--help")
+    listed = re.findall(r"^  (\w+)  ", capsys.readouterr().out, re.MULTILINE)
+    assert set(listed) == {"run", "map", *COMMANDS}
 
 
 def test_the_version_is_shown(capsys):
@@ -209,6 +228,18 @@ def test_help_is_quick_because_it_imports_little():
         (["run", "values_first", "--length", "0"], "length: got 0, allowed: a whole number"),
         (["compact", "one.nc", "two.nc"], "record: got 2 paths, allowed: one"),
         (["report", "one.nc", "--output"], "--output: got nothing, allowed: a path"),
+        (["explain"], "got no claim, usage: saccade explain CLAIM_OR_STUDY..."),
+        (["explain", "A-133"], "claim: got 'A-133', did you mean A-13"),
+        (["explain", "A-13", "--record", "x"], "--record: no such option of saccade explain; did"),
+        (["doctor", "extra"], "got 'extra', allowed: the options --output"),
+        (["cache", "clear"], "got 'saccade cache clear', allowed: saccade cache, saccade cache pr"),
+        (["cache", "--all"], "--all: got it without prune, allowed: saccade cache prune --all"),
+        (["cache", "prune"], "prune: got nothing to remove, allowed: one or more of --older-than"),
+        (["cache", "prune", "--dry-run"], "prune: got nothing to remove"),
+        (["cache", "prune", "--older-than", "30"], "--older-than: got '30', allowed: 90m, 12h"),
+        (["cache", "prune", "--older-than"], "--older-than: got nothing, allowed: a text"),
+        (["completion"], "shell: got nothing, allowed: bash, zsh"),
+        (["completion", "fish"], "shell: got 'fish', allowed: bash, zsh"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -400,6 +431,9 @@ def test_run_leaves_a_record_and_figures(tiny_run, output):
     assert tiny_run["claims"][0]["verdict"] == "fails", "four steps"
     figures = {path.name for path in (record.parent / "figures").iterdir()}
     assert {"sen_convolution_distributions.png", "sen_convolution_curves.png"} <= figures
+    assert {Path(path).name for path in tiny_run["figures"]} == {
+        name for name in figures if name.endswith(".png")
+    }
 
 
 def test_a_second_run_comes_from_the_cache_and_says_the_same(tiny_run, output, capsys):
@@ -421,6 +455,9 @@ def test_run_without_json_shows_verdict_folder_and_cache(tiny_run, output, capsy
     assert tiny_run["claims"][0]["verdict"] in told
     folder = Path(tiny_run["record"]).parent
     assert f"1 training, 1 from the cache; record and figures: {folder}\n" in told
+    assert re.findall(r"^figure: (.+)$", told, re.MULTILINE) == tiny_run["figures"]
+    wanted = [f"report {folder} -o report.html", f"explain A-14 --records {folder}"]
+    assert re.findall(r"^next: saccade (.+)$", told, re.MULTILINE) == wanted
 
 
 def test_a_changed_setting_gets_a_folder_of_its_own(tiny_run, output):

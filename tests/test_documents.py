@@ -15,6 +15,7 @@ from saccade import watch
 from saccade.cli import main, prepared
 from saccade.core.lab import Lab
 from saccade.names import public_names
+from saccade.options import COMMANDS
 from saccade.registry import find_study, study_names
 
 ROOT = Path(__file__).parent.parent
@@ -141,18 +142,7 @@ def test_links_lead_somewhere(name):
 
 
 def test_commands_in_the_text_are_real(workplace):
-    known = {
-        "list",
-        "run",
-        "reproduce",
-        "report",
-        "ledger",
-        "compact",
-        "data",
-        "map",
-        "measure",
-        "diagnose",
-    }
+    known = {"run", "map", *COMMANDS}
     for name in GUIDE:
         for code in inline(name):
             program, *arguments = code.split() or [""]
@@ -172,12 +162,8 @@ def test_options_exist(capsys):
         if not code.startswith("dask ")  # another program
         for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", code)
     }
-    pages = [
-        [verb]
-        for verb in ("list", "reproduce", "report", "ledger", "compact", "measure", "diagnose")
-    ]
     for arguments in [
-        *pages,
+        *([verb] for verb in COMMANDS),
         *([verb, study] for verb in ("run", "map") for study in study_names()),
     ]:
         with pytest.raises(SystemExit):

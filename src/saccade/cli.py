@@ -1,10 +1,11 @@
 """The command line: which command is meant, with which options; one line for every mistake.
 
-`saccade.commands`, `saccade.map_commands`, `saccade.data_commands` and `saccade.watch_commands`
-have the commands, imported on use so that help is quick.
+The commands are in `saccade.commands` and the modules of `MODULES`, imported on use so that help is
+quick.
 """
 
 import dataclasses
+import importlib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,17 @@ from saccade.version import __version__
 if TYPE_CHECKING:
     from saccade.core.adaptive import MapAxis
 
+GREETING = """\
+saccade trains small attention models and judges, claim by claim, what papers say about how they
+learn.
+
+Three commands to try:
+  saccade list                  the studies, with their presets and claims
+  saccade run sen_convolution   one study on its quick preset: verdicts, figures and a record
+  saccade explain A-14          a claim of that study: how it is checked, and what was found
+
+'saccade --help' shows all commands.
+"""
 USAGE = """\
 usage: saccade COMMAND [OPTIONS]
 
@@ -25,6 +37,7 @@ A laboratory for how attention learns.
 
 commands:
   list        studies, presets and claims
+  explain     a claim: what it says, how it is checked, what was found and why
   run         one study: progress, verdicts, figures, record
   map         where a claim holds, over two settings of a study
   reproduce   every study on its quick preset, the ledger and report.html
@@ -34,6 +47,9 @@ commands:
   measure     checkpoints of a model that was trained elsewhere, as a record
   diagnose    faults of runs by name, with what to try
   data        corpora by name: list, fetch, check
+  cache       trainings that are kept, with their sizes; cache prune removes some
+  doctor      versions, extras, devices, corpora and cache: what is here, what is missing
+  completion  tab completion for bash and zsh: eval "$(saccade completion bash)"
 
 A study is given by its name, or as the path of a .py file.
 'saccade COMMAND --help' shows the options of a command, 'saccade --version' the version.
@@ -49,6 +65,16 @@ STUDY_OPTIONS = {
     "map": (MapOptions(), "--x NAME=LOW..HIGH --y NAME=LOW..HIGH --claim CLAIM"),
 }
 """Commands with a study's settings as options: default options, and what the usage names."""
+MODULES = {
+    "cache": "saccade.cache_commands",
+    "completion": "saccade.completion_commands",
+    "data": "saccade.data_commands",
+    "doctor": "saccade.doctor_commands",
+    "explain": "saccade.explain_commands",
+    "map": "saccade.map_commands",
+    "measure": "saccade.watch_commands",
+}
+"""Where commands are; all others are in `saccade.commands`, which needs studies and the engine."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(str(error), error.exit_code)
     except KeyboardInterrupt:
         kept = "; finished trainings are kept, and the same command continues from there"
-        trains = arguments[0] in ("run", "map", "reproduce")
+        trains = [*arguments][:1] in (["run"], ["map"], ["reproduce"])
         return _complain(f"stopped{kept if trains else ''}", 130)
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone, so a message would not arrive either
@@ -71,7 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def prepared(arguments: Sequence[str]) -> Callable[[], int]:
     """The command with its options, ready to be called; wrong options are refused here."""
-    command, *rest = arguments or ["--help"]
+    if not arguments:
+        return partial(_print, GREETING)
+    command, *rest = arguments
     if command in ("-h", "--help", "help"):
         return partial(_print, USAGE)
     if command == "--version":
@@ -82,8 +110,9 @@ def prepared(arguments: Sequence[str]) -> Callable[[], int]:
         raise ConfigError(f"command: got {command!r}, allowed: run, map, {', '.join(COMMANDS)}")
     default, positional = COMMANDS[command]
     (options,), given = parsed({"options": default}, rest, f"saccade {command}", positional)
-    if positional.startswith("RECORD") and not given:
-        raise ConfigError(f"got no record, usage: saccade {command} {positional}")
+    if positional.startswith(("RECORD", "CLAIM")) and not given:
+        what = re.split(r"_|\W", positional.lower())[0]
+        raise ConfigError(f"got no {what}, usage: saccade {command} {positional}")
     return partial(_call, command, options, given)
 
 
@@ -141,21 +170,8 @@ def _map_axes(options: MapOptions, config: Any) -> "dict[str, MapAxis]":
 
 
 def _call(command: str, *arguments: Any) -> int:
-    if command == "data":  # needs neither studies nor the engine
-        from saccade.data_commands import data_command
-
-        return data_command(*arguments)
-    if command == "map":
-        from saccade.map_commands import map_command
-
-        return map_command(*arguments)
-    if command == "measure":
-        from saccade.watch_commands import measure_command
-
-        return measure_command(*arguments)
-    from saccade import commands
-
-    return getattr(commands, f"{command}_command")(*arguments)
+    module = importlib.import_module(MODULES.get(command, "saccade.commands"))
+    return getattr(module, f"{command}_command")(*arguments)
 
 
 def _sweeps(given: Sequence[str]) -> dict[str, list[float]]:

@@ -5,13 +5,14 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saccade.core.claim import PremiseNotMetError
+from saccade.core.claim import Judgement, PremiseNotMetError
 from saccade.core.config import describe
 from saccade.core.errors import ConfigError, FileError, SaccadeError, described, located
 from saccade.core.figure import Figure
@@ -40,7 +41,7 @@ from saccade.options import (
     ReproduceOptions,
     RunOptions,
 )
-from saccade.registry import find_study, known_study, study_names
+from saccade.registry import find_study, known_study, loaded_from, study_names
 from saccade.report import terminal
 from saccade.report.formatting import counted
 from saccade.report.judged import Entry, StoredStudy, changed, judged_claims
@@ -91,16 +92,39 @@ def run_command(options: RunOptions, study: Study[Any], config: Any) -> int:
         return _dry_run(options, study, config)
     with terminal.ProgressDisplay() as display:
         record, folder = _trained(options, study, config, display)
-        save_figures(study.drawn(record), folder / "figures")
+        figures = save_figures(study.drawn(record), folder / "figures")
     if options.json:
         about = {"study": study.name, "preset": options.preset, "record": str(folder / "record.nc")}
-        print(json.dumps(about | {"claims": list(record.verdicts.values())}, indent=2))
+        about |= {"claims": list(record.verdicts.values()), "figures": list(map(str, figures))}
+        print(json.dumps(about, indent=2))
         return 0
     judgements = study.judge(record)
     table = terminal.verdict_table(study, record, judgements)
     terminal.print_to_terminal(table, *terminal.sweep_tables(judgements))
     print(f"{display.summary()}; record and figures: {folder}")
+    for figure in figures:
+        print(f"figure: {figure}")
+    for command in _next_commands(study, judgements, folder):
+        print(f"next: {command}")
     return 0
+
+
+def _next_commands(
+    study: Study[Any], judgements: Sequence[Judgement], folder: Path
+) -> Iterator[str]:
+    """What a user may want to see after a run: the page, and why a claim does not hold."""
+    file = loaded_from(study)
+    own = () if file is None else ("--study", shown_path(file))
+    yield shlex.join(["saccade", "report", str(folder), "-o", "report.html", *own])
+    others = sorted(judgements, key=lambda one: one.verdict != "fails")  # an open one comes last
+    if other := next((one for one in others if one.verdict != "holds"), None):
+        yield shlex.join(["saccade", "explain", other.claim, "--records", str(folder), *own])
+
+
+def shown_path(file: Path) -> str:
+    """A path as a user would write it: from the current folder, if it is below."""
+    here = Path.cwd()
+    return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 
 def require_data(options: RunOptions | MapOptions, study: Study[Any], config: Any) -> None:
@@ -188,11 +212,11 @@ def _trained(
     return record, folder
 
 
-def save_figures(figures: Sequence[Figure], folder: Path) -> int:
-    """Write figures as PNG and PDF; gives their number."""
+def save_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
+    """Write figures as PNG and PDF; gives the PNG files."""
     from saccade.report.drawing import save_figure  # matplotlib takes half a second
 
-    return sum(bool(save_figure(figure, folder)) for figure in figures)
+    return [save_figure(figure, folder)[0] for figure in figures]
 
 
 def reproduce_command(options: ReproduceOptions, _: list[str]) -> int:
@@ -269,7 +293,7 @@ def _run_quick_here(reference: str, files: Sequence[Path], quick: RunOptions) ->
 
 
 def report_command(options: ReportOptions, paths: list[str]) -> int:
-    files = _files(paths)
+    files = record_files(paths)
     entries = _opened(files, options.study)
     # After the records, whose mistakes are quick then.
     from saccade.report.page import drawn_figures, write_page
@@ -281,13 +305,13 @@ def report_command(options: ReportOptions, paths: list[str]) -> int:
         if len(set(places)) < len(places):  # records of one study and preset
             places = [folder / f"{at + 1}-{place.name}" for at, place in enumerate(places)]
         each = zip(entries, places, strict=True)
-        drawn = sum(save_figures(drawn_figures(entry)[0], place) for entry, place in each)
+        drawn = sum(len(save_figures(drawn_figures(entry)[0], place)) for entry, place in each)
         print(f"{counted(drawn, 'figure')} as PNG and PDF: {folder}")
     return int(len(entries) < len(files))
 
 
 def ledger_command(options: LedgerOptions, paths: list[str]) -> int:
-    files = _files(paths)
+    files = record_files(paths)
     entries = _opened(files, options.study)
     if options.known is not None:
         if len(entries) < len(files):
@@ -338,7 +362,7 @@ def diagnose_command(options: DiagnoseOptions, paths: list[str]) -> int:
         flag = "--study" if options.steps is None else "--steps"
         raise ConfigError(f"{flag}: got a value without --try, allowed: with it")
     found, problems = [], []
-    for file in _files(paths):
+    for file in record_files(paths):
         try:
             record = Record.open(file)
             found.append((file, record, diagnose(record, options.step)))
@@ -370,7 +394,7 @@ def _try_remedies(options: DiagnoseOptions, paths: list[str]) -> int:
         raise ConfigError(f"--steps: got {options.steps}, allowed: a whole number, at least 1")
     attempts = []
     with terminal.ProgressDisplay() as display:
-        for study, record in _opened(_files(paths), options.study, mention=False):
+        for study, record in _opened(record_files(paths), options.study, mention=False):
             if isinstance(study, StoredStudy) or study.name == "watched":
                 what = "a run that was trained elsewhere"
                 what = study.note if isinstance(study, StoredStudy) else what
@@ -390,7 +414,7 @@ def _try_remedies(options: DiagnoseOptions, paths: list[str]) -> int:
 def compact_command(options: CompactOptions, paths: list[str]) -> int:
     if len(paths) != 1:
         raise ConfigError(f"record: got {len(paths)} paths, allowed: one")
-    files = _files(paths)
+    files = record_files(paths)
     if len(files) != 1:
         raise ConfigError(f"record: got {len(files)} records below {paths[0]}, allowed: one")
     ((study, record),) = _opened(files, options.study, mention=False)
@@ -409,14 +433,14 @@ def compact_command(options: CompactOptions, paths: list[str]) -> int:
     return 0
 
 
-def _files(paths: Sequence[str]) -> list[Path]:
-    """Files as they are, and all records below folders."""
+def record_files(paths: Sequence[str], required: bool = True) -> list[Path]:
+    """Files as they are, and all records below folders; some if they are required."""
     files: list[Path] = []
     for path in map(Path, paths):
         if not path.exists():
             raise FileError(f"cannot read {path}: no such file or folder")
         files += sorted((*path.rglob("*.nc"), *path.rglob("*.nc.gz"))) if path.is_dir() else [path]
-    if not files:
+    if not files and required:
         raise FileError(f"no records (*.nc, *.nc.gz) below {', '.join(paths)}")
     return files
 
@@ -427,22 +451,33 @@ def _opened(files: Sequence[Path], studies: Sequence[Path], mention: bool = True
     """
     for path in studies:
         find_study(path)
-    entries: list[Entry] = []
+    entries = [entry for _, entry in opened_files(files, mention)]
+    return sorted(entries, key=lambda entry: (entry[0].name, entry[1].preset))
+
+
+def opened_files(
+    files: Sequence[Path], mention: bool = True, only: Collection[str] | None = None
+) -> Iterator[tuple[Path, Entry]]:
+    """Files and what they hold: of all studies, or only of those named."""
+    read = 0
     for file in files:
         try:
-            record = Record.open(file)
+            other = only is not None and Record.study_of(file) not in only
+            record = None if other else Record.open(file)
         except FileError as error:
-            if len(files) == 1 or (not entries and file == files[-1]):
+            if len(files) == 1 or (not read and file == files[-1]):
                 raise
             print(f"saccade: {error}; it is left out", file=sys.stderr)
+            continue
+        read += 1
+        if record is None:
             continue
         study, problem = _judging(record)
         if study is None:
             study = StoredStudy.of(record, f"{file}: {problem}")
             if mention:
                 print(f"saccade: {study.note}; its stored verdicts are shown", file=sys.stderr)
-        entries.append((study, record))
-    return sorted(entries, key=lambda entry: (entry[0].name, entry[1].preset))
+        yield file, (study, record)
 
 
 def _judging(record: Record) -> tuple[Study[Any] | None, str]:

@@ -205,6 +205,64 @@ class DiagnoseOptions:
     """Print JSON."""
 
 
+@dataclasses.dataclass(frozen=True)
+class ExplainOptions(_RecordOptions):
+    """A claim: what it says, what the paper says, how it is checked, what was found in records and
+    why, and where its code is. A study stands for all of its claims.
+    """
+
+    records: tuple[Path, ...] = ()
+    """Record, or folder with records, in which findings are looked for; may be given several times.
+    By default the folders runs and results, where they exist."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DoctorOptions:
+    """What is installed, which devices and corpora there are, and what is missing. Exit code 1 only
+    if something is broken that every study needs.
+    """
+
+    output: Path = Path("runs")
+    """Folder whose cache is measured."""
+    data: Path | None = None
+    """Folder with a folder per corpus; by default that of the variable SACCADE_DATA."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheOptions:
+    """What the cache keeps: finished trainings, states of unfinished ones, results of other slow
+    work and compiled programs. `saccade cache prune` removes those that the options name; none that
+    a process is using.
+    """
+
+    output: Path = Path("runs")
+    """Folder with the folder cache, as for saccade run."""
+    older_than: str = ""
+    """With prune: only what was last written this long ago: 90m, 12h, 30d or 4w."""
+    unfinished: bool = False
+    """With prune: states of unfinished trainings, and what interrupted writes left."""
+    compiled: bool = False
+    """With prune: compiled programs; they are compiled again when they are needed."""
+    all: bool = False
+    """With prune: everything."""
+    dry_run: bool = False
+    """With prune: remove nothing, and say what would be removed."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CompletionOptions:
+    """Tab completion for a shell: eval "$(saccade completion bash)" in ~/.bashrc, or
+    eval "$(saccade completion zsh)" in ~/.zshrc. Prints the script, which completes commands,
+    options, studies, presets and claims.
+    """
+
+
 COMMANDS = {
     "list": (ListOptions(), "[STUDY...]"),
     "data": (DataOptions(), "list | fetch NAME... | check [NAME...]"),
@@ -214,12 +272,18 @@ COMMANDS = {
     "compact": (CompactOptions(), "RECORD"),
     "measure": (MeasureOptions(), "[FOLDER]"),
     "diagnose": (DiagnoseOptions(), "RECORD_OR_FOLDER..."),
+    "explain": (ExplainOptions(), "CLAIM_OR_STUDY..."),
+    "doctor": (DoctorOptions(), ""),
+    "cache": (CacheOptions(), "[prune]"),
+    "completion": (CompletionOptions(), "bash | zsh"),
 }
 """All but `run` and `map`: default options, and the name of the positional arguments."""
 
 
 # -- the parser ------------------------------------------------------------------------------------
 
+SHORT = {"--output": ("-o",)}
+"""Short names of options."""
 _STRICT: Any = {"add_help": False, "allow_abbrev": False, "exit_on_error": False}
 
 
@@ -288,6 +352,8 @@ class _Kind:
     """Stands for the value in the help."""
     read: Callable[[str], Any]
     several: bool = False
+    choices: tuple[str, ...] = ()
+    """All texts that are allowed, where they are few."""
 
     def __call__(self, text: str) -> Any:
         text = text.removeprefix(" ")
@@ -312,7 +378,8 @@ def _kind(hint: Any) -> _Kind | None:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         choices = {str(one): one for one in inner}
-        return _Kind(", ".join(choices), f"{{{','.join(choices)}}}", choices.__getitem__)
+        word = f"{{{','.join(choices)}}}"
+        return _Kind(", ".join(choices), word, choices.__getitem__, choices=tuple(choices))
     if origin in (typing.Union, types.UnionType):
         kinds = [_kind(one) for one in inner if one is not types.NoneType]
         return kinds[0] if len(kinds) == 1 else None
@@ -350,7 +417,31 @@ class _Field:
         if self.kind.several:
             how |= {"action": "append"} if one_by_one else {"action": "extend", "nargs": "+"}
         how |= {"dest": dest, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
-        group.add_argument(*([flag, "-o"] if flag == "--output" else [flag]), **how)
+        group.add_argument(flag, *SHORT.get(flag, ()), **how)
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """An option of a command, for those who complete it."""
+
+    flags: tuple[str, ...]
+    """Its name and, if it has one, its short name."""
+    word: str
+    """Stands for the value in the help; empty for a switch."""
+    choices: tuple[str, ...]
+    several: bool
+    help: str
+
+
+def options_of(default: Any) -> list[Option]:
+    """The options that are made from a dataclass."""
+    found = [(field.flag(unique=True), field) for field in _fields(default)]
+    return [
+        Option(
+            (flag, *SHORT.get(flag, ())), it.kind.word, it.kind.choices, it.kind.several, it.help
+        )
+        for flag, it in found
+    ]
 
 
 def _fields(config: Any, above: str = "") -> Iterator[_Field]:

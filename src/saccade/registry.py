@@ -2,9 +2,12 @@
 packages, and .py files of the user's own that define `STUDY`.
 """
 
+import ast
+import dataclasses
 import difflib
 import importlib
 import importlib.metadata
+import json
 import os
 import pkgutil
 import re
@@ -31,6 +34,42 @@ _loaded: "dict[str, tuple[Path, int, Study[Any]]]" = {}
 def study_names() -> list[str]:
     """Names of the built-in studies and of those in installed packages; nothing is imported."""
     return sorted({*_built_in(), *(point.name for point in _entry_points())})
+
+
+@dataclasses.dataclass(frozen=True)
+class Outline:
+    """What is known of a study without importing it."""
+
+    presets: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+
+
+def outlines() -> dict[str, Outline]:
+    """Presets and claims by study, read from files; empty for studies of other packages. To import
+    the studies would take seconds, and completion has none.
+    """
+    known = json.loads((_FOLDER / "known.json").read_text(encoding="utf-8"))
+    found = {name: Outline() for name in study_names()}
+    for name in _built_in():
+        claims = dict.fromkeys(
+            claim for verdicts in known.get(name, {}).values() for claim in verdicts
+        )
+        found[name] = Outline(_presets_in(_FOLDER / f"{name}.py"), tuple(claims))
+    return found
+
+
+def _presets_in(file: Path) -> tuple[str, ...]:
+    """The keys of the dict `PRESETS`."""
+    text = file.read_text(encoding="utf-8")
+    match = re.search(r"^PRESETS\b[^=\n]*= (\{.*\}$|\{\n(?:.*\n)*?\}$)", text, re.MULTILINE)
+    tree = ast.parse(match[1], mode="eval").body if match else None
+    keys = tree.keys if isinstance(tree, ast.Dict) else ()
+    return tuple(str(key.value) for key in keys if isinstance(key, ast.Constant))
+
+
+def loaded_from(study: "Study[Any]") -> Path | None:
+    """The .py file that the user named for a study; None for one that is installed."""
+    return _loaded[study.name][0] if study.name in _loaded else None
 
 
 def find_study(reference: str | Path) -> "Study[Any]":

@@ -305,7 +305,8 @@ class Lab:
                     return from_arrays(*read_state(file))
                 begun = time.monotonic()
                 result = call()
-                write_state(file, *as_arrays(result, title))
+                header, arrays = as_arrays(result, title)
+                write_state(file, header | {"name": title}, arrays)
                 self.say(title, "", time.monotonic() - begun)
                 return from_arrays(*read_state(file))
 

@@ -46,6 +46,12 @@ def read_groups(payload: bytes) -> dict[str, xr.Dataset]:
         return {str(group.name): _dataset(group) for group in _groups(file)}
 
 
+def read_attributes(payload: bytes) -> dict[str, Any]:
+    """The attributes of a file's first group."""
+    with h5py.File(io.BytesIO(payload), "r") as file:
+        return _attributes(file)
+
+
 def _groups(group: h5py.Group) -> Iterator[h5py.Group]:
     yield group
     for one in group.values():

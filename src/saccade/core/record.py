@@ -10,20 +10,21 @@
 import dataclasses
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import xarray as xr
 
 from saccade.core.errors import FileError
-from saccade.core.netcdf import read_groups, write_groups
+from saccade.core.netcdf import read_attributes, read_groups, write_groups
 from saccade.core.storage import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from saccade.core.lab import Training
 
+T = TypeVar("T")
 SCHEMA = "saccade-record-2"
 FIRST_SCHEMA = "saccade-record-1"
 """That of saccade 0.1: no title, flat configs, attributes `description` and `unit`."""
@@ -152,16 +153,12 @@ class Record:
     @staticmethod
     def open(path: Path) -> "Record":
         """Read a whole record, or say in one sentence why the file is not one."""
-        payload = read_sealed(Path(path))
-        try:
-            if payload.startswith(b"\x1f\x8b"):
-                payload = gzip.decompress(payload)
-            return _from_groups(read_groups(payload))
-        except FileError as error:
-            raise FileError(f"{path}: {error}") from error
-        except Exception as error:
-            why = f"not a record of this version ({type(error).__name__}: {error})"
-            raise FileError(f"{path}: sealed, but {why}") from error
+        return _read(path, lambda payload: _from_groups(read_groups(payload)))
+
+    @staticmethod
+    def study_of(path: Path) -> str:
+        """The name of a record's study, without its numbers."""
+        return _read(path, lambda payload: str(read_attributes(payload)["study"]))
 
     def compact(self, bits: int | None = None) -> "Record":
         """A smaller copy: floats rounded to so many significant binary digits.
@@ -184,6 +181,19 @@ class Record:
             for name, arm in self.arms.items()
         }
         return dataclasses.replace(self, arms=arms)
+
+
+def _read(path: Path, reader: Callable[[bytes], T]) -> T:
+    payload = read_sealed(Path(path))
+    try:
+        if payload.startswith(b"\x1f\x8b"):
+            payload = gzip.decompress(payload)
+        return reader(payload)
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from error
+    except Exception as error:
+        why = f"not a record of this version ({type(error).__name__}: {error})"
+        raise FileError(f"{path}: sealed, but {why}") from error
 
 
 def _rounded(values: np.ndarray, bits: int) -> np.ndarray:

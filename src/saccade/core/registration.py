@@ -111,20 +111,20 @@ def fingerprint(claim: "Claim") -> str:
     for check in checks:
         parts += [check.quantity, check.bound, check.statistic, check.arms, dict(check.where)]
         parts += [check.measure, check.left_out]
-    homes = {_folder(one) for check in checks for one in _functions_in(check.measure)}
+    homes = {_folder(one) for check in checks for one in functions_in(check.measure)}
     return hashlib.sha256(repr(_Reader(homes).plain(parts)).encode()).hexdigest()[:16]
 
 
-def _functions_in(value: Any) -> Iterator[FunctionType]:
+def functions_in(value: Any) -> Iterator[FunctionType]:
     """The functions of a measure: itself, or those that a partial holds."""
     if isinstance(value, functools.partial):
         for part in (value.func, *value.args, *value.keywords.values()):
-            yield from _functions_in(part)
+            yield from functions_in(part)
     elif isinstance(value, tuple | list):
         for part in value:
-            yield from _functions_in(part)
+            yield from functions_in(part)
     elif isinstance(value, MethodType):
-        yield from _functions_in(value.__func__)
+        yield from functions_in(value.__func__)
     elif isinstance(value, FunctionType):
         yield unwrap(value)
 

@@ -130,6 +130,7 @@ class Run:
             if self.digest is not None:
                 seconds = before + started - begun
                 header = {"digest": self.digest, "step": step, "finished": finished}
+                header |= {"name": self.name, "steps": self.steps}
                 write_state(self.file, header | {"seconds": seconds}, arrays)
             last_state = time.monotonic()
             writing = last_state - started

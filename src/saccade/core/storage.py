@@ -98,20 +98,43 @@ def read_state(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return header, arrays
 
 
+def read_header(path: Path) -> dict[str, Any]:
+    """The header of a training state or result, without its arrays; the seal is not checked."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return json.loads(archive["header"].tobytes())
+    except Exception as error:
+        raise FileError(f"{path}: not a training state or result ({error})") from error
+
+
 @contextlib.contextmanager
 def locked(path: Path, waiting: Any = None) -> Iterator[None]:
-    """Hold an advisory lock while the block runs; the kernel frees it if the process dies."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path, "a+b")  # noqa: SIM115 (closed below, after the lock is freed)
-    except OSError as error:
-        why = f"{error.strerror or error}; nothing was changed"
-        raise FileError(f"cannot write {path}: {why}") from error
-    with file:
+    """Hold an advisory lock while the block runs; the kernel frees it if the process dies. Whoever
+    holds it may remove the file.
+    """
+    while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if waiting is not None:
-                waiting()
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = open(path, "a+b")  # noqa: SIM115 (closed below, after the lock is freed)
+        except OSError as error:
+            why = f"{error.strerror or error}; nothing was changed"
+            raise FileError(f"cannot write {path}: {why}") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if waiting is not None:
+                    waiting()
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if not _is_file(path, file):
+                continue  # it was removed while we waited: others lock another file by now
+            yield
+            return
+
+
+def _is_file(path: Path, file: Any) -> bool:
+    """Whether an open file is still the one of its name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -30,6 +30,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def size_text(size: float) -> str:
+    """Bytes, as in "12.3 MB"."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{number(size)} {unit}"
+        size /= 1000
+    return f"{number(size)} TB"
+
+
 def measured(finding: Finding) -> str:
     """The number and its 95 % interval; where every seed must keep the bound, also how many do and
     the share of all seeds that do so at least (95 %).

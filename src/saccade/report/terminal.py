@@ -27,10 +27,18 @@ from saccade.core.lab import Plan
 from saccade.core.progress import Progress, duration
 from saccade.core.record import Record
 from saccade.core.study import Study
-from saccade.report.formatting import SYMBOLS, counted, measured, measured_anywhere, number
+from saccade.report.formatting import (
+    SYMBOLS,
+    counted,
+    measured,
+    measured_anywhere,
+    number,
+    size_text,
+)
 from saccade.report.judged import VerdictMap, verdict_maps
 
 if TYPE_CHECKING:  # models take a second to import, and few commands diagnose
+    from saccade.core.kept import Kept
     from saccade.diagnosis.catalogue import Diagnosis, Sighting
     from saccade.diagnosis.trying import Attempt
 
@@ -185,13 +193,34 @@ def plan_table(plans: Sequence[Plan]) -> Table:
         known = "" if plan.seconds is None else f"about {duration(plan.seconds)}"
         seconds = "in the cache" if plan.cached else known
         counts = map(str, (plan.members, plan.steps, plan.recorded))
-        table.add_row(Words(plan.name), *counts, _memory(plan.memory_bytes), seconds)
+        table.add_row(Words(plan.name), *counts, size_text(plan.memory_bytes), seconds)
     table.add_section()
     members, memory = sum(plan.members for plan in plans), [plan.memory_bytes for plan in plans]
     seconds = sum(plan.seconds or 0.0 for plan in plans if not plan.cached)
-    sums = (str(members), "", "", f"at most {_memory(max(memory, default=0))}")
+    sums = (str(members), "", "", f"at most {size_text(max(memory, default=0))}")
     table.add_row(counted(len(plans), "training"), *sums, f"about {duration(seconds)}")
     return table
+
+
+def kept_table(files: "Sequence[Kept]") -> RenderableType:
+    """What a cache keeps, without its compiled programs."""
+    numbers = (Column(name, justify="right", no_wrap=True) for name in ("size", "age"))
+    columns = (Column("name", style="bold", overflow="fold"), Column("state"), *numbers)
+    table = _table(*columns, Column("file", overflow="fold"))
+    for one in files[:_FILES]:
+        of = f" of {one.steps}" if one.steps else ""
+        state = f"step {one.step}{of}" if one.kind == "unfinished" else _STATES.get(one.kind, "")
+        age = duration(one.age) if one.age < 2 * 86400 else f"{one.age / 86400:.0f} days"
+        name = Words(one.name or "unknown", "" if one.name else "dim")
+        table.add_row(name, state or one.kind, size_text(one.size), age, Words(one.path.stem))
+    if len(files) <= _FILES:
+        return table
+    return Group(table, Words(f"and {len(files) - _FILES} smaller ones (--json lists all)", "dim"))
+
+
+_FILES = 50
+"""Files of a cache that are listed."""
+_STATES = {"training": "finished"}
 
 
 def watched_table(record: Record) -> Table:
@@ -298,14 +327,6 @@ def _sighting(one: "Sighting", kind: str) -> list[Words]:
     texts += [f"probable cause: {fault.cause}", f"to try: {fault.remedy}"]
     head = Words(f"  {kind}: {fault.title}", "" if fault.is_information else "red")
     return [head, *(Words(f"    {text}") for text in texts)]
-
-
-def _memory(size: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{number(size)} {unit}"
-        size /= 1000
-    return f"{number(size)} TB"
 
 
 _SHOWN = {"name": "bold", "steps": "", "loss": "", "members": "", "ending": ""}
