@@ -43,6 +43,7 @@ commands:
   reproduce   every study on its quick preset, the ledger and report.html
   report      the page, from records alone
   ledger      the table of verdicts, from records alone
+  compare     two records of one study side by side
   compact     a smaller copy of a record, with the same verdicts
   measure     checkpoints of a model that was trained elsewhere, as a record
   diagnose    faults of runs by name, with what to try
@@ -67,6 +68,7 @@ STUDY_OPTIONS = {
 """Commands with a study's settings as options: default options, and what the usage names."""
 MODULES = {
     "cache": "saccade.cache_commands",
+    "compare": "saccade.compare_commands",
     "completion": "saccade.completion_commands",
     "data": "saccade.data_commands",
     "doctor": "saccade.doctor_commands",

@@ -294,7 +294,7 @@ def _run_quick_here(reference: str, files: Sequence[Path], quick: RunOptions) ->
 
 def report_command(options: ReportOptions, paths: list[str]) -> int:
     files = record_files(paths)
-    entries = _opened(files, options.study)
+    entries = opened(files, options.study)
     # After the records, whose mistakes are quick then.
     from saccade.report.page import drawn_figures, write_page
 
@@ -312,7 +312,7 @@ def report_command(options: ReportOptions, paths: list[str]) -> int:
 
 def ledger_command(options: LedgerOptions, paths: list[str]) -> int:
     files = record_files(paths)
-    entries = _opened(files, options.study)
+    entries = opened(files, options.study)
     if options.known is not None:
         if len(entries) < len(files):
             raise FileError(f"{options.known}: not written, because a record cannot be read")
@@ -394,7 +394,7 @@ def _try_remedies(options: DiagnoseOptions, paths: list[str]) -> int:
         raise ConfigError(f"--steps: got {options.steps}, allowed: a whole number, at least 1")
     attempts = []
     with terminal.ProgressDisplay() as display:
-        for study, record in _opened(record_files(paths), options.study, mention=False):
+        for study, record in opened(record_files(paths), options.study, mention=False):
             if isinstance(study, StoredStudy) or study.name == "watched":
                 what = "a run that was trained elsewhere"
                 what = study.note if isinstance(study, StoredStudy) else what
@@ -417,7 +417,7 @@ def compact_command(options: CompactOptions, paths: list[str]) -> int:
     files = record_files(paths)
     if len(files) != 1:
         raise ConfigError(f"record: got {len(files)} records below {paths[0]}, allowed: one")
-    ((study, record),) = _opened(files, options.study, mention=False)
+    ((study, record),) = opened(files, options.study, mention=False)
     if isinstance(study, StoredStudy):
         why = f"{study.note}, so nothing can be compared"
         raise ConfigError(f"{why}; name the file of a study that can judge it with --study")
@@ -445,7 +445,7 @@ def record_files(paths: Sequence[str], required: bool = True) -> list[Path]:
     return files
 
 
-def _opened(files: Sequence[Path], studies: Sequence[Path], mention: bool = True) -> list[Entry]:
+def opened(files: Sequence[Path], studies: Sequence[Path], mention: bool = True) -> list[Entry]:
     """Records with their studies; stored verdicts where the study is missing or does not fit. Of
     several files, those that cannot be read are named and left out.
     """

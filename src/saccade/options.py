@@ -135,6 +135,18 @@ class LedgerOptions(_RecordOptions):
 
 
 @dataclasses.dataclass(frozen=True)
+class CompareOptions(_RecordOptions):
+    """Two records of one study side by side: settings, verdicts, numbers and trajectories, with the
+    differences marked that exceed their 95 % intervals. A and B are records, or folders of a run.
+    """
+
+    output: Path | None = None
+    """A page to write, with the figures of both; otherwise tables are printed."""
+    json: bool = False
+    """Print JSON instead."""
+
+
+@dataclasses.dataclass(frozen=True)
 class CompactOptions(_RecordOptions):
     """A smaller copy of a record, judged again: numbers are rounded to 14 binary digits (double
     precision: 44). It is refused if that changes a verdict.
@@ -269,6 +281,7 @@ COMMANDS = {
     "reproduce": (ReproduceOptions(), ""),
     "report": (ReportOptions(), "RECORD_OR_FOLDER..."),
     "ledger": (LedgerOptions(), "RECORD_OR_FOLDER..."),
+    "compare": (CompareOptions(), "A B"),
     "compact": (CompactOptions(), "RECORD"),
     "measure": (MeasureOptions(), "[FOLDER]"),
     "diagnose": (DiagnoseOptions(), "RECORD_OR_FOLDER..."),

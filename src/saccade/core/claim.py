@@ -111,7 +111,7 @@ class Judgement:
 
     def plain(self) -> dict[str, Any]:
         """As JSON."""
-        return _without_nan(dataclasses.asdict(self))
+        return without_nan(dataclasses.asdict(self))
 
     @staticmethod
     def of_plain(plain: Mapping[str, Any]) -> "Judgement":
@@ -352,10 +352,10 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
     """JSON has no NaN: null stands for it."""
     if isinstance(value, dict):
-        return {key: _without_nan(inner) for key, inner in value.items()}
+        return {key: without_nan(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(inner) for inner in value]
+        return [without_nan(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
