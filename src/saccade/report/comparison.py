@@ -125,8 +125,8 @@ def difference(first: Finding, second: Finding) -> Difference:
     low = b - a - math.hypot(b - second.low, first.high - a)
     high = b - a + math.hypot(second.high - b, a - first.low)
     apart = first.high < second.low or second.high < first.low
-    exceeds = a != b and (low > 0 or high < 0)
-    return Difference(b - a, low, high, "exceeds" if exceeds else "within", exceeds and apart)
+    exceeds = apart or low > 0 or high < 0  # apart alone only where rounding hides the rest
+    return Difference(b - a, low, high, "exceeds" if exceeds else "within", apart)
 
 
 def _lack(names: Sequence[str], what: str) -> str:
