@@ -76,6 +76,7 @@ def tiny_run(output: Path) -> dict:
         (["doctor", "--help"], ["--output", "--data", "--json"]),
         (["cache", "--help"], ["--older-than", "--unfinished", "--compiled", "--all", "--dry-run"]),
         (["completion", "--help"], ["in ~/.bashrc", 'eval "$(saccade completion zsh)"']),
+        (["compare", "--help"], ["saccade compare A B", "--output", "--json", "--study"]),
     ],
     ids=lambda value: (
         " ".join(value)

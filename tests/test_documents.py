@@ -61,11 +61,11 @@ class FirstTrainingError(Exception):
 
 @pytest.fixture
 def workplace(tmp_path, monkeypatch) -> Path:
-    """A folder with the skeletons and two committed records, in which trainings are short."""
+    """A folder with the skeletons and three committed records, in which trainings are short."""
     for path in ROOT.glob("docs/skeletons/*.py"):
         shutil.copy(path, tmp_path)
-    for folder, study in (("results", "sen"), ("runs", "sen_convolution")):
-        (tmp_path / folder).mkdir()
+    for folder, study in (("results", "sen"), ("results", "sen-code"), ("runs", "sen_convolution")):
+        (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / f"{study}.nc.gz").symlink_to(ROOT / "results" / f"{study}.nc.gz")
     # Studies that other tests loaded are forgotten, and so are those of this one afterwards.
     monkeypatch.setattr("saccade.registry._loaded", {})

@@ -283,8 +283,8 @@ def test_other_studies_and_maps_are_refused(study, record, swept_study, swept_re
         ConfigError, match=r"study: got example \(A\) and swept \(B\), allowed: two"
     ):
         compared((study, record), (swept_study, swept_record))
-    axes = (MapAxis(name, 0.0, 1.0, "linear") for name in ("rate", "words"))
-    mapped = dataclasses.asdict(AdaptiveMap("A-2", *axes))
+    x, y = (MapAxis(name, 0.0, 1.0, "linear") for name in ("rate", "words"))
+    mapped = dataclasses.asdict(AdaptiveMap("A-2", x, y))
     other = dataclasses.replace(record, config={**record.config, "map": mapped})
     with pytest.raises(ConfigError, match="B: got a map, whose cells are its own, allowed"):
         compared((study, record), (study, other))
