@@ -678,7 +678,8 @@ def _lookup(arms: Arms, corpus: str) -> Figure:
     for head in HEADS:
         table = whole.sel(classifier=head).isel(part=parts).transpose("word", "part")
         scores, norms = (np.round(table[name].values, 2) for name in SIDES.values())
-        predicted = norm_of_score(scores, table["companions"].values[:, None])
+        others: Any = table["companions"].values[:, None]
+        predicted = norm_of_score(scores, others)
         lines = (
             Line("measured", scores, norms),
             Line("corollary 1", scores, np.round(predicted, 2), role="theory"),
