@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from saccade import watch
+from saccade import __version__, watch
 from saccade.cli import main, prepared
 from saccade.core.lab import Lab
 from saccade.names import public_names
@@ -274,6 +274,14 @@ def test_the_readme_counts_as_the_ledger_does():
     assert f"with {len(study_names())} [studies]" in readme
     assert f"Of the {claims} claims that were specified from the papers, {hold} hold" in readme
     assert f"{fail} fail and {words.get(rest, rest)} are undetermined" in readme
+
+
+def test_the_version_is_the_same_everywhere():
+    assert f"version: {__version__}\n" in text_of("CITATION.cff")
+    released = re.search(r"^date-released: (\S+)$", text_of("CITATION.cff"), re.MULTILINE)
+    assert released
+    assert f"## {__version__} ({released[1]})" in text_of("CHANGELOG.md")
+    assert f"saccade-{__version__}-py3-none-any.whl" in text_of("README.md")
 
 
 def test_classes_and_files_exist():
