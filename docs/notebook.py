@@ -61,7 +61,7 @@ def bash(commands: str) -> str:
     """What some commands print; they must end well."""
     place = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "COLUMNS": "100",
+        "COLUMNS": "80",
         "NO_COLOR": "1",
     }
     done = subprocess.run(
@@ -77,8 +77,10 @@ def bash(commands: str) -> str:
 def run(notebook_cells: list[Cell], shell: Callable[[str], str] = bash) -> None:
     """Execute the code cells in the current folder, and set their outputs."""
     import matplotlib
+    import matplotlib.pyplot as plt
 
     matplotlib.use("agg")
+    plt.close("all")  # figures of somebody else
     namespace: dict[str, Any] = {"__name__": "__main__"}
     count = 0
     for cell in notebook_cells:

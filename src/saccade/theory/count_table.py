@@ -27,10 +27,10 @@ the gradient flow is $de = R W$, $dW = R^T e$, so that for every $d$
 
 $$ \frac{d (W e_i)_o}{d \tau} = (R W W^T + e e^T R)_{io}. $$
 
-Both Gram matrices tend to the identity and $p^m$ to $1/|O|$, so that $R$ tends to $C$ less its mean
-over $o$; all errors are of order $d^{-1/2}$. There the Jacobian of softmax is
-$\frac{1}{|O|} (I - 1 1^T / |O|)$, and the logits' derivative already has mean zero over $o$: the
-factor $1/|O|$ remains. Equation 15 drops it, and prints the logits' derivative (equation 54) for
+Both Gram matrices tend to the identity and $p^m$ to $1/{|O|}$, so that $R$ tends to $C$ less its
+mean over $o$; all errors are of order $d^{-1/2}$. There the Jacobian of softmax is
+$\frac{1}{|O|} (I - 1 1^T / {|O|})$, and the logits' derivative already has mean zero over $o$: the
+factor $1/{|O|}$ remains. Equation 15 drops it, and prints the logits' derivative (equation 54) for
 $\theta$.
 
 Copying. $k$ distinct words of a set contain $i$ with probability $k/n$, and both $i$ and $o$ with
