@@ -45,7 +45,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def page(site: Path, name: str) -> str:
-    return (site / name / "index.html").read_text(encoding="utf-8")
+    return (site / f"{name}.html").read_text(encoding="utf-8")
 
 
 def article(text: str) -> str:
@@ -71,6 +71,17 @@ def test_nothing_is_fetched(site):
     for one in site.glob("**/*.css"):
         text = one.read_text(encoding="utf-8")
         assert not re.findall(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", text), one
+
+
+def test_links_between_pages_lead_to_files(site):
+    """So that the site can be read without a server."""
+    for one in site.glob("**/*.html"):
+        if one.name == "404.html":  # its links begin at the root of a server
+            continue
+        for link in re.findall(
+            r'<a\b[^>]*?\bhref="(?!https?:)([^"#?]+)', one.read_text(encoding="utf-8")
+        ):
+            assert (one.parent / link).is_file(), f"{one.relative_to(site)}: {link}"
 
 
 def test_what_a_browser_would_fetch_is_found():
@@ -125,7 +136,7 @@ def test_formulas_are_typeset_in_the_reference_too(site):
 
 def test_the_overview_links_to_every_theory(site):
     text = article(page(site, "theory"))
-    assert set(re.findall(r'href="(\w+)/"', text)) >= set(THEORIES)
+    assert set(re.findall(r'href="theory/(\w+)\.html"', text)) >= set(THEORIES)
 
 
 # -- the tutorial ----------------------------------------------------------------------------------
