@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help reproduce test lint types bench ledger docs site clean
+.PHONY: help reproduce test lint types bench ledger names notebook docs site clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -48,11 +48,16 @@ bench: $(VENV)/.extras  ## the engine against the plain PyTorch loop, as ratios
 ledger: $(VENV)/.installed  ## docs/ledger.md from the committed records
 	$(BIN)/saccade ledger results -o docs/ledger.md
 
-docs: ledger  ## the generated parts of the repository: docs/ledger.md and the public names
+names: $(VENV)/.installed  ## the public names of the package, in src/saccade/__init__.pyi
 	$(BIN)/python -m saccade.names
 
-site: $(VENV)/.extras  ## the documentation with its API reference, in site/
+notebook: $(VENV)/.extras  ## docs/tutorial.ipynb from docs/tutorial.md, with what its cells print
+	$(BIN)/python docs/notebook.py
+
+docs: $(VENV)/.extras ledger names  ## the ledger, the public names, and the site with theory pages and API reference, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+site: docs  ## the same as docs
 
 clean:  ## remove what was made here, but for the runs
 	rm -rf $(VENV) report.html .pytest_cache .ruff_cache .hypothesis

@@ -1,17 +1,17 @@
 """The documents are true: their Python and their commands are run, and what they name exists."""
 
-import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 import types
 from pathlib import Path
 
 import pytest
 
-from saccade import watch
+from saccade import __version__, watch
 from saccade.cli import main, prepared
 from saccade.core.lab import Lab
 from saccade.names import public_names
@@ -19,10 +19,12 @@ from saccade.options import COMMANDS
 from saccade.registry import find_study, study_names
 
 ROOT = Path(__file__).parent.parent
-GUIDE = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
-"""README is named, so that its absence is a failure."""
+PAGES = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))
+GUIDE = ["README.md", "CONTRIBUTING.md", *PAGES]
+"""The first two are named, so that their absence is a failure."""
 DOCUMENTS = [*GUIDE, "CHANGELOG.md"]
 FENCE = re.compile(r"^``` ?(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LIST = "docs/studies_list.md"
 STEPS = 20
 """Trainings are cut to this length: what is tested is that the documents run."""
 
@@ -96,6 +98,10 @@ def run_command(program: str, *arguments: str) -> None:
     if program == "make":
         assert set(arguments) <= set(re.findall(r"^([a-z]+):", text_of("Makefile"), re.MULTILINE))
         return
+    if program == "python":  # a file that a block before has written
+        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return
     assert program in ("saccade", ".venv/bin/saccade")
 
     def reached(lab, *rest, **options):
@@ -132,6 +138,58 @@ def test_the_readme_has_python_and_commands():
     assert blocks("README.md", "bash")
 
 
+def silent_blocks(text: str) -> list[str]:
+    """Blocks that no test runs, and whose paragraph before or after does not say so."""
+    found = []
+    for block in FENCE.finditer(text):
+        before = text[: block.start()].rstrip().rpartition("\n\n")[2]
+        after = text[block.end() :].lstrip().partition("\n\n")[0]
+        visible = re.sub(r"<!--.*?-->", "", f"{before} {after}", flags=re.DOTALL)
+        said = re.search(r"not\s+run\s+here", visible, re.IGNORECASE)
+        if block[1] not in ("python", "bash") and not said and not is_checked(block[1], block[2]):
+            found.append(block[0])
+    return found
+
+
+def is_checked(language: str, body: str) -> bool:
+    """Whether a block that is no program is checked otherwise: a setting, or a file of docs."""
+    included = re.fullmatch(r'--8<-- "(.+)"\n', body)
+    if included:  # tests/test_skeletons.py runs them
+        return (ROOT / included[1]).parent.name == "skeletons" and (ROOT / included[1]).exists()
+    return language == "toml" and bool(tomllib.loads(body))
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_block_is_run_or_says_that_it_is_not(name):
+    assert not silent_blocks(text_of(name))
+
+
+def test_a_block_that_is_not_run_is_found():
+    block = "```sh\nrm -r .\n```\n"
+    assert silent_blocks(f"Do this:\n\n{block}\nDone.\n") == [block.strip()]
+    assert silent_blocks(f"Do this:\n\n<!-- not run here -->\n{block}\nDone.\n")
+    assert not silent_blocks(f"Do this (not run here):\n\n{block}\nDone.\n")
+    assert not silent_blocks(f"Do this:\n\n{block}\n*(Not run\nhere.)* Done.\n")
+
+
+def figures_without_command(text: str) -> list[str]:
+    """Figures whose caption, the paragraph below, does not name the command that makes them."""
+    command = re.compile(r"`(?:saccade|make|python) [^`]+`")
+    captions = re.findall(r"^!\[.*?\]\((.+?)\)\n\n(.*?)\n\n", text, re.MULTILINE | re.DOTALL)
+    named = {figure for figure, caption in captions if command.search(caption)}
+    return [one for one in re.findall(r"!\[.*?\]\((.+?)\)", text) if one not in named]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_figure_is_followed_by_the_command_that_makes_it(name):
+    assert not figures_without_command(FENCE.sub("", text_of(name)))
+
+
+def test_a_figure_without_its_command_is_found():
+    assert figures_without_command("![A map](map.png)\n\nA map.\n\n") == ["map.png"]
+    assert not figures_without_command("![A map](map.png)\n\n*By `saccade run sen`.*\n\n")
+
+
 # -- what is named exists --------------------------------------------------------------------------
 
 
@@ -159,7 +217,7 @@ def test_options_exist(capsys):
         (name, flag)
         for name in GUIDE
         for code in [*inline(name), *(body for _, body in blocks(name, "bash"))]
-        if not code.startswith("dask ")  # another program
+        if not code.startswith(("dask ", "pip "))  # another program
         for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", code)
     }
     for arguments in [
@@ -181,7 +239,35 @@ def test_studies_and_claims_exist():
         assert set(table) <= set(study_names()), name
         named = set(re.findall(r"\b[A-F]-\d+[a-z]?\b", text_of(name)))
         assert named <= claims, f"{name}: {sorted(named - claims)}"
-    assert "`ktiw_agreement`" in text_of("README.md")
+
+
+def test_every_study_is_listed_with_its_claims():
+    listed = dict(re.findall(r"^\| `(\w+)` \|.*\| (.+) \|$", text_of(LIST), re.MULTILINE))
+    assert list(listed) == [*dict.fromkeys(listed)]
+    assert set(listed) == set(study_names())
+    for name, claims in listed.items():
+        ids = {claim.id for claim in find_study(name).claims}
+        assert set(re.findall(r"[A-F]-\d+[a-z]?", claims)) <= ids, name
+
+
+def test_the_readme_counts_as_the_ledger_does():
+    """Studies, and verdicts of the claims specified from the papers."""
+    words = {2: "two"}
+    line = r"specified from the papers, preset paper: (\d+) \((\d+) hold, (\d+) fail, (\d+) undet"
+    (counts,) = re.findall(line, text_of("docs/ledger.md"))
+    claims, hold, fail, rest = map(int, counts)
+    readme = " ".join(text_of("README.md").split())
+    assert f"with {len(study_names())} [studies]" in readme
+    assert f"Of the {claims} claims that were specified from the papers, {hold} hold" in readme
+    assert f"{fail} fail and {words.get(rest, rest)} are undetermined" in readme
+
+
+def test_the_version_is_the_same_everywhere():
+    assert f"version: {__version__}\n" in text_of("CITATION.cff")
+    released = re.search(r"^date-released: (\S+)$", text_of("CITATION.cff"), re.MULTILINE)
+    assert released
+    assert f"## {__version__} ({released[1]})" in text_of("CHANGELOG.md")
+    assert f"saccade-{__version__}-py3-none-any.whl" in text_of("README.md")
 
 
 def test_classes_and_files_exist():
@@ -189,25 +275,6 @@ def test_classes_and_files_exist():
     known = {*public_names(), *watch.__all__, "Config"}
     assert not {found for found in classes if found[1] not in known}
     files = {path.name for folder in ("src", "docs") for path in ROOT.glob(f"{folder}/**/*.py")}
+    files |= {name for page in GUIDE for name in re.findall(r"^# (\w+\.py)$", text_of(page), re.M)}
     named = names_of(GUIDE, r"(?:\w+/)*(\w+\.py)")
     assert not {found for found in named if found[1] not in files}
-
-
-# -- the site --------------------------------------------------------------------------------------
-
-
-def test_every_page_is_in_the_navigation():
-    listed = re.findall(r": (\S+\.md)$", text_of("mkdocs.yml"), re.MULTILINE)
-    assert sorted(f"docs/{page}" for page in listed) == sorted(GUIDE[1:])
-
-
-def test_the_site_builds(tmp_path):
-    """With the docstrings of fields, without a warning, and with nothing to fetch."""
-    program = Path(sys.executable).with_name("mkdocs")
-    command = [program, "build", "--quiet", "--strict", "--site-dir", tmp_path]
-    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    built = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    page = (tmp_path / "reference" / "core" / "index.html").read_text(encoding="utf-8")
-    assert "Measured along training." in page
-    assert not re.findall(r'<(?:link|script)[^>]*(?:src|href)="(?:https?:)?//', page)

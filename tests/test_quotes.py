@@ -72,6 +72,14 @@ def test_a_paragraph_quotes_the_ledger(place: int):
     assert not unsupported(paragraphs()[place])
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/start.md", "docs/theory.md"])
+def test_a_paragraph_that_names_a_claim_quotes_the_ledger(name: str):
+    text = re.sub(r"^```.*?^```", "", (ROOT / name).read_text(), flags=re.MULTILINE | re.DOTALL)
+    for one in text.split("\n\n"):
+        if CLAIM.search(one):
+            assert not unsupported(" ".join(one.split())), name
+
+
 @pytest.mark.parametrize("study", study_names())
 def test_an_explanation_quotes_the_ledger(study: str):
     for claim in find_study(study).claims:

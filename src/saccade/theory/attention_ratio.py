@@ -1,26 +1,38 @@
-"""Optimal attention prefers the query's own topic (Li, Li & Risteski 2023, stage 2).
+r"""Optimal attention prefers the query's own topic (Li, Li & Risteski 2023, stage 2).
 
-Statement. Tie attention to c1 (same word), c2 (same topic) and c3 (different topic), and fix the
-values to the optimum of stage 1. The optimal average ratio gamma = ((v-1)/v) c2/c3 + (1/v) c1/c3
-lies between lambda_1 tau and lambda_2 T.
+Statement. Tie attention to $c_1$ (same word), $c_2$ (same topic) and $c_3$ (different topic), and
+fix the values to the optimum of stage 1. The optimal average ratio
 
-Derivation. Values are constant on blocks, so the output of a word of topic u is
-x A_0 + s A_u + q (1 - A_0 - A_u), with attention A_0 on hidden words and A_u on topic u. A query
-that shows a word of topic t puts A_t = gamma g_t / Z on its topic, A_u = g_u / Z on others and
-A_0 = m / Z, where g_u = a/tau + rho/T for topics of the document, rho/T for others, and
-Z = 1 + (gamma - 1) g_t. Selected positions are kept with probability p_c (the target is the shown
-word), random with p_r (target ~ P), else hidden (uniform attention). The loss depends on gamma:
+$$ \gamma = \frac{v - 1}{v} \frac{c_2}{c_3} + \frac{1}{v} \frac{c_1}{c_3} $$
 
-    L(gamma) = p_c (|f|^2 - 2 f_t) + p_r (tau/T) (|f|^2 - 2 mean_S f)
-               + p_r (1 - tau/T) (|f'|^2 - 2 mean_S f') + const,
+lies between $\lambda_1 \tau$ and $\lambda_2 T$.
 
-f for t in S and f' for t not in S, |f|^2 the sum over all words. Its minimum is found to machine
-accuracy. A free table of scores may also weight hidden keys by delta (m becomes delta m, and Z
-grows by (delta - 1) m). For T = v = 10, tau = 4, gamma* is then 8.11, with delta 1.50, not 7.72.
+Derivation. Values are constant on blocks, so the output of a word of topic $u$ is
+$x A_0 + s A_u + q (1 - A_0 - A_u)$, with attention $A_0$ on hidden words and $A_u$ on topic $u$. A
+query that shows a word of topic $t$ puts $A_t = \gamma g_t / Z$ on its topic, $A_u = g_u / Z$ on
+others and $A_0 = m / Z$, where $g_u = a / \tau + \rho / T$ for topics of the document, $\rho / T$
+for others, and $Z = 1 + (\gamma - 1) g_t$. Selected positions are kept with probability $p_c$ (the
+target is the shown word), random with $p_r$ (target drawn from $P$), else hidden (uniform
+attention). The loss depends on $\gamma$:
 
-Limits. Symbols and documents as in `value_optimum.py`. With one topic per document (tau = 1), where
-gamma* = 1, and with p_c = 0 attention cannot help; for p_r near 0 gamma* may exceed T. Our source
-does not give lambda_1 and lambda_2; 0.5 and 1 are read off a grid, not proved.
+$$
+\begin{split}
+L(\gamma) = {} & p_c (|f|^2 - 2 f_t)
+    + p_r \frac{\tau}{T} \left(|f|^2 - 2 \operatorname{mean}_S f\right) \\
+    & + p_r \left(1 - \frac{\tau}{T}\right) \left(|f'|^2 - 2 \operatorname{mean}_S f'\right)
+    + \text{const},
+\end{split}
+$$
+
+$f$ for $t \in S$ and $f'$ for $t \notin S$, $|f|^2$ the sum over all words. Its minimum is found to
+machine accuracy. A free table of scores may also weight hidden keys by $\delta$ ($m$ becomes
+$\delta m$, and $Z$ grows by $(\delta - 1) m$). For $T = v = 10$, $\tau = 4$, $\gamma^*$ is then
+8.11, with $\delta = 1.50$, not 7.72.
+
+Limits. Symbols and documents as in `value_optimum.py`. With one topic per document ($\tau = 1$),
+where $\gamma^* = 1$, and with $p_c = 0$ attention cannot help; for $p_r$ near 0 $\gamma^*$ may
+exceed $T$. Our source does not give $\lambda_1$ and $\lambda_2$; 0.5 and 1 are read off a grid, not
+proved.
 """
 
 from typing import Any

@@ -1,40 +1,55 @@
-"""Uniform attention learns co-occurrence first (Snell et al. 2021, section 4.1, A.2).
+r"""Uniform attention learns co-occurrence first (Snell et al. 2021, section 4.1, A.2).
 
-Statement. The proxy p_t = softmax((1/L) sum_l W e_{x_l}) is trained by gradient flow from e_i, W_o
-~ N(0, I/d). For d -> inf the logit (W e_i)_o and theta_io = softmax(W e_i)_o start with
+Statement. The proxy $p_t = \operatorname{softmax}(\frac{1}{L} \sum_l W e_{x_l})$ is trained by
+gradient flow from $e_i, W_o \sim N(0, I/d)$. For $d \to \infty$ the logit $(W e_i)_o$ and
+$\theta_{io} = \operatorname{softmax}(W e_i)_o$ start with
 
-    d(W e_i)_o / d tau   =  2 (C_io - mean_o' C_io'),
-    d theta_io / d tau   =  (2/|O|) (C_io - mean_o' C_io'),
-    C_io  =  sum over pairs m, source positions l, target positions t of 1[x_l = i] 1[y_t = o] / L.
+$$
+\begin{split}
+\frac{d (W e_i)_o}{d \tau} & = 2 \left(C_{io} - \operatorname{mean}_{o'} C_{io'}\right), \\
+\frac{d \theta_{io}}{d \tau}
+    & = \frac{2}{|O|} \left(C_{io} - \operatorname{mean}_{o'} C_{io'}\right), \\
+C_{io} & = \sum_{m, l, t} \frac{1}{L} \, 1[x_l = i] \, 1[y_t = o],
+\end{split}
+$$
 
-Symbols. C: count table; L: words of a source sentence; |O|: output words; e [word, d], W [output,
-d]: embeddings; p^m: output for pair m, the same at all t; k words per sequence, n per set, G sets.
+the sum over pairs $m$, source positions $l$ and target positions $t$.
+
+Symbols. $C$: count table; $L$: words of a source sentence; $|O|$: output words; $e$ [word, d], $W$
+[output, d]: embeddings; $p^m$: output for pair $m$, the same at all $t$; $T^m$: words of its
+target; $k$ words per sequence, $n$ per set, $G$ sets.
 
 Derivation. The loss is a sum, not a mean, over pairs and output words. With
 
-    R_io = C_io - sum over m of (share of i among the words of x^m) T^m p^m_o
+$$ R_{io} = C_{io} - \sum_m (\text{share of } i \text{ among the words of } x^m) \, T^m p^m_o $$
 
-the gradient flow is de = R W, dW = R^T e, so that for every d
+the gradient flow is $de = R W$, $dW = R^T e$, so that for every $d$
 
-    d(W e_i)_o / d tau  =  (R W W^T + e e^T R)_io.
+$$ \frac{d (W e_i)_o}{d \tau} = (R W W^T + e e^T R)_{io}. $$
 
-Both Gram matrices tend to the identity and p^m to 1/|O|, so that R tends to C less its mean over o;
-all errors are of order d^(-1/2). There the Jacobian of softmax is (1/|O|) (I - 1 1^T / |O|), and
-the logits' derivative already has mean zero over o: the factor 1/|O| remains. Equation 15 drops it,
-and prints the logits' derivative (equation 54) for theta.
+Both Gram matrices tend to the identity and $p^m$ to $1/{|O|}$, so that $R$ tends to $C$ less its
+mean over $o$; all errors are of order $d^{-1/2}$. There the Jacobian of softmax is
+$\frac{1}{|O|} (I - 1 1^T / {|O|})$, and the logits' derivative already has mean zero over $o$: the
+factor $1/{|O|}$ remains. Equation 15 drops it, and prints the logits' derivative (equation 54) for
+$\theta$.
 
-Copying. k distinct words of a set contain i with probability k/n, and both i and o with
-k (k-1) / (n (n-1)); a co-occurrence counts 1/k, a set is drawn with 1/G. Without END a pair adds
+Copying. $k$ distinct words of a set contain $i$ with probability $k/n$, and both $i$ and $o$ with
+$\frac{k (k-1)}{n (n-1)}$; a co-occurrence counts $1/k$, a set is drawn with $1/G$. Without END a
+pair adds
 
-    C_ii = 1/(G n),     C_io = (1/(G n)) (k-1)/(n-1) within a set, 0 across sets,
-    C_ii / C_io = (n-1)/(k-1).
+$$
+C_{ii} = \frac{1}{G n}, \qquad
+C_{io} = \frac{1}{G n} \frac{k-1}{n-1} \text{ within a set, 0 across sets}, \qquad
+\frac{C_{ii}}{C_{io}} = \frac{n-1}{k-1}.
+$$
 
-With n = k the table is constant within a set: uniform attention cannot learn which word is a copy
-of which. A fixed permutation of the output has the same table. If END counts, L is larger by one:
-all entries of words shrink by k/(k+1), and their ratio is unchanged.
+With $n = k$ the table is constant within a set: uniform attention cannot learn which word is a copy
+of which. A fixed permutation of the output has the same table. If END counts, $L$ is larger by one:
+all entries of words shrink by $k/(k+1)$, and their ratio is unchanged.
 
-Limits. Derivatives at the start say where logits go first, not where they end. |O| counts columns
-that no target has. The limit d -> inf comes first: with many pairs the flow leaves the start soon.
+Limits. Derivatives at the start say where logits go first, not where they end. $|O|$ counts columns
+that no target has. The limit $d \to \infty$ comes first: with many pairs the flow leaves the start
+soon.
 """
 
 import numpy as np

@@ -1,11 +1,17 @@
-"""Optimal embeddings are closer within a topic (Li, Li & Risteski 2023, main result 1).
+r"""Optimal embeddings are closer within a topic (Li, Li & Risteski 2023, main result 1).
 
-Statement. With uniform attention and identity values, optimal tied embeddings (E = W_E^T W_E) have
+Statement. With uniform attention and identity values, optimal tied embeddings ($E = W_E^T W_E$)
+have
 
-    mean E_ij, same topic (diagonal included) - mean E_ij, different topics
-        = 1 / (v (1 - (1 - p_c) p_m)).
+$$
+\operatorname{mean}_{\text{same topic}} E_{ij}
+    - \operatorname{mean}_{\text{different topics}} E_{ij}
+    = \frac{1}{v (1 - (1 - p_c) p_m)},
+$$
 
-Derivation. The output is E Pt + b, so E satisfies the block-sum condition of the values
+the diagonal included in the first mean.
+
+Derivation. The output is $E \tilde{P} + b$, so $E$ satisfies the block-sum condition of the values
 (`value_optimum.py`) and is symmetric and positive semidefinite. Block sums are fixed, and hence
 averages over whole blocks; single entries are not.
 

@@ -1,17 +1,23 @@
-"""With a fixed linear classifier attention finds the topic word (Lu, Mao & Nayak 2021, theorem 2).
+r"""With a fixed linear classifier attention finds the topic word (Lu, Mao & Nayak 2021, theorem 2).
 
-Statement. With logits U^T vbar, U fixed with linearly independent columns, gradient descent on the
-cross-entropy attends to the topic word in every sentence and drives the loss to 0.
+Statement. With logits $U^T \bar{v}$, $U$ fixed with linearly independent columns, gradient descent
+on the cross-entropy attends to the topic word in every sentence and drives the loss to 0.
 
-Rate [derived here; the paper has none]. Let U have orthonormal columns, n topics with equally
-likely words, N topic words in total, and start near 0. Then all topic words move alike: v = y U
-(e_t - 1/n), so that a word's logit for its own topic t exceeds the others by y, and ||v||^2 = y^2
-(n - 1)/n. With the score s given by corollary 1 and the attention p = e^s / (e^s + m),
+Rate [derived here; the paper has none]. Let $U$ have orthonormal columns, $n$ topics with equally
+likely words, $N$ topic words in total, and start near 0. Then all topic words move alike:
+$v = y \, U (e_t - 1/n)$, so that a word's logit for its own topic $t$ exceeds the others by $y$,
+and $\|v\|^2 = y^2 (n - 1)/n$. With the score $s$ given by corollary 1 and the attention
+$p = e^s / (e^s + m)$,
 
-    dy/dt = (1/N) p (1 - pi) n/(n-1),   pi = e^{p y} / (e^{p y} + n - 1),
-    loss = log(1 + (n - 1) e^{-p y}),
+$$
+\begin{split}
+\frac{dy}{dt} & = \frac{1}{N} \, p \, (1 - \pi) \, \frac{n}{n-1}, \qquad
+\pi = \frac{e^{p y}}{e^{p y} + n - 1}, \\
+\text{loss} & = \log\left(1 + (n - 1) e^{-p y}\right),
+\end{split}
+$$
 
-in time = rate x step, which gives loss, attention, score and norm from n, N and m alone.
+in time = rate x step, which gives loss, attention, score and norm from $n$, $N$ and $m$ alone.
 
 Limits. Replaces the words' sentence counts by their expectation, and neglects the other words. The
 solution leaves 0 at once, because the gradient of the embeddings does not vanish there.

@@ -1,28 +1,35 @@
-"""IBM Model 1 learns to translate words before it aligns them (Snell et al. 2021, section 4.2).
+r"""IBM Model 1 learns to translate words before it aligns them (Snell et al. 2021, section 4.2).
 
-Statement. Expectation maximisation for p(y | x) = prod_t (1/L) sum_l Trans(y_t | x_l) from a
-uniform table gives, after its first iteration,
+Statement. Expectation maximisation for
+$p(y | x) = \prod_t \frac{1}{L} \sum_l \operatorname{Trans}(y_t | x_l)$ from a uniform table gives,
+after its first iteration,
 
-    Trans(o | i) = C_io / sum_o' C_io'         (17)
-    beta_tl  = Trans(y_t | x_l)                (18)
-    alpha_tl = beta_tl / sum_l' beta_tl'       (19)
+$$
+\begin{split}
+\operatorname{Trans}(o | i) & = \frac{C_{io}}{\sum_{o'} C_{io'}} \qquad (17), \\
+\beta_{tl} & = \operatorname{Trans}(y_t | x_l) \qquad (18), \\
+\alpha_{tl} & = \frac{\beta_{tl}}{\sum_{l'} \beta_{tl'}} \qquad (19),
+\end{split}
+$$
 
-with the count table C of `count_table.py`: it first learns what uniform attention first learns.
+with the count table $C$ of `count_table.py`: it first learns what uniform attention first learns.
 
-Symbols. Trans [source word, target word]: every row a distribution; beta: probability that a source
-word translates to a target word; alpha: that it, among the L words of its sentence, produced it.
+Symbols. Trans [source word, target word]: every row a distribution; $\beta$: probability that a
+source word translates to a target word; $\alpha$: that it, among the $L$ words of its sentence,
+produced it.
 
-Derivation. Given a table, y_t comes from x_l with probability alpha_tl. The expected number of
-times that i produced o is the sum of alpha over their co-occurrences; the maximum-likelihood table
-is its share in the row. No iteration lowers the likelihood. With a uniform table alpha_tl = 1/L, so
-the first numbers are C. The log likelihood is concave in the table: all local optima are global.
+Derivation. Given a table, $y_t$ comes from $x_l$ with probability $\alpha_{tl}$. The expected
+number of times that $i$ produced $o$ is the sum of $\alpha$ over their co-occurrences; the
+maximum-likelihood table is its share in the row. No iteration lowers the likelihood. With a uniform
+table $\alpha_{tl} = 1/L$, so the first numbers are $C$. The log likelihood is concave in the table:
+all local optima are global.
 
 NULL. Brown et al. (1993) add a word to every source sentence, for target words without a source;
-the paper does not. With `null` the table gets a last row, and alpha and beta a last column.
+the paper does not. With `null` the table gets a last row, and $\alpha$ and $\beta$ a last column.
 
 Limits. A source word that never occurs keeps the uniform row. A target word that no word of a
-sentence translates to has beta = 0 everywhere, where (19) is undefined: alpha is then uniform. On
-permutations of one set the uniform table is a fixed point, and nothing is ever aligned.
+sentence translates to has $\beta = 0$ everywhere, where (19) is undefined: $\alpha$ is then
+uniform. On permutations of one set the uniform table is a fixed point, and nothing is ever aligned.
 """
 
 import dataclasses

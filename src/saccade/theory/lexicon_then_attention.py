@@ -1,32 +1,43 @@
-"""Toy dynamics: the lexicon moves before attention (after Snell et al. 2021, the authors' blog).
+r"""Toy dynamics: the lexicon moves before attention (after Snell et al. 2021, the authors' blog).
 
-Statement. For the loss L = p (b0 - b1), gradient flow from b0 = b1 and p = 1/2 is
+Statement. For the loss $L = p (b_0 - b_1)$, gradient flow from $b_0 = b_1$ and $p = 1/2$ is
 
-    b1 - b0 = (sqrt 2 / 2) sinh(sqrt 2 t),        p = (1/2) cosh(sqrt 2 t):
+$$
+b_1 - b_0 = \frac{\sqrt{2}}{2} \sinh(\sqrt{2} \, t), \qquad
+p = \frac{1}{2} \cosh(\sqrt{2} \, t):
+$$
 
 the lexicon starts with slope 1, attention with 0; up to any time it passes half of its rise first.
 
-Symbols. b0, b1: lexical scores of the wrong and the correct word; D = b1 - b0: lexical advantage;
-p: attention's score of the correct position; t: time of the flow.
+Symbols. $b_0$, $b_1$: lexical scores of the wrong and the correct word; $D = b_1 - b_0$: lexical
+advantage; $p$: attention's score of the correct position; $t$: time of the flow.
 
-Derivation. db0 = -p, db1 = p, dp = b1 - b0, so D' = 2 p, p' = D. Hence p'' = 2 p, D'' = 2 D, and
+Derivation. $b_0' = -p$, $b_1' = p$, $p' = b_1 - b_0$, so $D' = 2 p$, $p' = D$. Hence $p'' = 2 p$,
+$D'' = 2 D$, and
 
-    D(t) = D(0) cosh(sqrt 2 t) + sqrt 2 p(0) sinh(sqrt 2 t),
-    p(t) = p(0) cosh(sqrt 2 t) + (D(0) / sqrt 2) sinh(sqrt 2 t).
+$$
+\begin{split}
+D(t) & = D(0) \cosh(\sqrt{2} \, t) + \sqrt{2} \, p(0) \sinh(\sqrt{2} \, t), \\
+p(t) & = p(0) \cosh(\sqrt{2} \, t) + \frac{D(0)}{\sqrt{2}} \sinh(\sqrt{2} \, t).
+\end{split}
+$$
 
-b0 + b1 and D^2 - 2 p^2 are conserved. From D(0) = 0 the shares of the rises up to a time T are
-sinh u / sinh U and (cosh u - 1) / (cosh U - 1), u = sqrt 2 t, U = sqrt 2 T. Their quotient, second
-by first, is tanh(u/2) / tanh(U/2) < 1 for u < U: attention is behind throughout, and passes its
-half later: for short times at T / sqrt 2, not T / 2; for long times both log(2) / sqrt 2 before T.
+$b_0 + b_1$ and $D^2 - 2 p^2$ are conserved. From $D(0) = 0$ the shares of the rises up to a time
+$T$ are $\sinh u / \sinh U$ and $(\cosh u - 1) / (\cosh U - 1)$, $u = \sqrt{2} \, t$,
+$U = \sqrt{2} \, T$. Their quotient, second by first, is $\tanh(u/2) / \tanh(U/2) < 1$ for $u < U$:
+attention is behind throughout, and passes its half later: for short times at $T / \sqrt{2}$, not
+$T / 2$; for long times both $\log(2) / \sqrt{2}$ before $T$.
 
-Saddle. If p counts from uniform attention, and co-occurrence gives the lexicon no drive of its own
-(permutations), the start is p = 0: then D = D(0) cosh(sqrt 2 t) and p = (D(0) / sqrt 2) sinh(sqrt 2
-t). Both keep the sign of D(0) and grow, to the right position or away from it: the mode D + sqrt 2
-p grows, D - sqrt 2 p decays. `ktiw_fate` compares this sign with trained models (C-16, C-16i).
+Saddle. If $p$ counts from uniform attention, and co-occurrence gives the lexicon no drive of its
+own (permutations), the start is $p = 0$: then $D = D(0) \cosh(\sqrt{2} \, t)$ and
+$p = (D(0) / \sqrt{2}) \sinh(\sqrt{2} \, t)$. Both keep the sign of $D(0)$ and grow, to the right
+position or away from it: the mode $D + \sqrt{2} \, p$ grows, $D - \sqrt{2} \, p$ decays.
+`ktiw_fate` compares this sign with trained models (C-16, C-16i).
 
-Limits. Nothing keeps p in [0, 1]: from 1/2 it passes 1 at t = arcosh(2) / sqrt 2, about .931. The
-loss has no lower bound and both rises never end: only the order at the start is meaningful. With
-p = 0 and D > 0 attention moves first, and with p = 0 and D = 0 nothing moves.
+Limits. Nothing keeps $p$ in $[0, 1]$: from 1/2 it passes 1 at
+$t = \operatorname{arcosh}(2) / \sqrt{2}$, about .931. The loss has no lower bound and both rises
+never end: only the order at the start is meaningful. With $p = 0$ and $D > 0$ attention moves
+first, and with $p = 0$ and $D = 0$ nothing moves.
 """
 
 from typing import Any

@@ -1,24 +1,34 @@
-"""Attention with rich enough features converges linearly (Song et al. 2024, theorem 1).
+r"""Attention with rich enough features converges linearly (Song et al. 2024, theorem 1).
 
-Statement. One layer of attention with H heads on N sequences of n vectors in R^D. If H D >= N n
-there are an initialisation and a step size eta with
+Statement. One layer of attention with $H$ heads on $N$ sequences of $n$ vectors in $R^D$. If
+$H D \ge N n$ there are an initialisation and a step size $\eta$ with
 
-    f_t <= (1 - eta beta)^t f_0,      beta = sigma_min(W^O)^2 sigma_min(B_0)^2 > 0.
+$$
+f_t \le (1 - \eta \beta)^t f_0, \qquad
+\beta = \sigma_{\min}(W^O)^2 \, \sigma_{\min}(B_0)^2 > 0.
+$$
 
-Symbols. f: half the sum of squared errors; W_h^O: fixed output layer of head h; B: the N n x H D
-matrix of blocks [S_i1 X_i, ..., S_iH X_i]; sigma_min(B): its Nn-th singular value (0 if H D < N n).
+Symbols. $f$: half the sum of squared errors; $W_h^O$: fixed output layer of head $h$; $B$: the
+$N n \times H D$ matrix of blocks $[S_{i1} X_i, \ldots, S_{iH} X_i]$; $\sigma_{\min}(B)$: its
+$N n$-th singular value (0 if $H D < N n$).
 
-Derivation [for values only]. The output is F = B Theta, Theta_h = W_h^V W_h^O, so
+Derivation [for values only]. The output is $F = B \Theta$, $\Theta_h = W_h^V W_h^O$, so
 
-    ||grad_{W^V} f||^2 = sum_h ||B_h^T (F - Y) W_h^{O T}||^2
-                      >= 2 min_h sigma_min(W_h^O)^2 sigma_min(B)^2 f,
+$$
+\begin{split}
+\|\nabla_{W^V} f\|^2 & = \sum_h \|B_h^T (F - Y) W_h^{O T}\|^2 \\
+    & \ge 2 \min_h \sigma_{\min}(W_h^O)^2 \, \sigma_{\min}(B)^2 f,
+\end{split}
+$$
 
-and f has curvature at most L = max_h ||W_h^O||^2 ||B||^2. With B frozen (only values are trained)
-and eta <= 1/L, a step of gradient descent gives f_{t+1} <= (1 - 2 eta beta (1 - eta L / 2)) f_t <=
-(1 - eta beta) f_t. If H D < N n the limit is the projection floor (1/2) ||(I - P_B) Y||^2.
+and $f$ has curvature at most $L = \max_h \|W_h^O\|^2 \|B\|^2$. With $B$ frozen (only values are
+trained) and $\eta \le 1/L$, a step of gradient descent gives
+$f_{t+1} \le (1 - 2 \eta \beta (1 - \eta L / 2)) f_t \le (1 - \eta \beta) f_t$. If $H D < N n$ the
+limit is the projection floor $\frac{1}{2} \|(I - P_B) Y\|^2$.
 
-Limits. With queries and keys trained, B moves: the bound is then the paper's statement about a good
-initialisation, not derived here. Without sigma_min(B_0) > 0 and eta <= 1/L nothing is guaranteed.
+Limits. With queries and keys trained, $B$ moves: the bound is then the paper's statement about a
+good initialisation, not derived here. Without $\sigma_{\min}(B_0) > 0$ and $\eta \le 1/L$ nothing
+is guaranteed.
 """
 
 from typing import Any

@@ -1,29 +1,37 @@
-"""Optimal attention need not go to the position with the largest beta (Snell et al. 2021, A.1).
+r"""Optimal attention need not go to the position with the largest beta (Snell et al. 2021, A.1).
 
-Statement. For fixed logits, p = softmax(sum_l alpha_l gamma_l + gamma_s) and beta_l =
-softmax(gamma_l + gamma_s)_y, the attention that maximises p_y solves a convex program. With two
-outputs it is the position with the largest beta. With three it may give that position nothing: for
-gamma = (0,0,0), (0,-10,5), (0,5,-10), gamma_s = 0 and the first output, beta is 1/3 and twice about
-e^-5, but the optimum is alpha = (0, 1/2, 1/2), p = 1 / (1 + 2 e^(-5/2)).
+Statement. For fixed logits, $p = \operatorname{softmax}(\sum_l \alpha_l \gamma_l + \gamma_s)$ and
+$\beta_l = \operatorname{softmax}(\gamma_l + \gamma_s)_y$, the attention that maximises $p_y$ solves
+a convex program. With two outputs it is the position with the largest $\beta$. With three it may
+give that position nothing: for $\gamma = (0, 0, 0), (0, -10, 5), (0, 5, -10)$, $\gamma_s = 0$ and
+the first output, $\beta$ is 1/3 and twice about $e^{-5}$, but the optimum is
+$\alpha = (0, 1/2, 1/2)$, $p = 1 / (1 + 2 e^{-5/2})$.
 
-Symbols. gamma_l [output]: logits if all attention is on position l; gamma_s: the decoder's
-contribution; y: the correct output; h = log((1 - p_y) / p_y): log odds against y.
+Symbols. $\gamma_l$ [output]: logits if all attention is on position $l$; $\gamma_s$: the decoder's
+contribution; $y$: the correct output; $h = \log((1 - p_y) / p_y)$: log odds against $y$.
 
-Derivation. With logits relative to those of y, h(alpha) = logsumexp over o != y of (sum_l alpha_l
-gamma_lo + gamma_so), convex on a convex set, and p_y decreases in h. (The paper's loss is
-log(1 + e^h), convex too, but flat where p_y is near 1.) For two outputs h is linear, -logit(beta_l)
-at vertex l: the best vertex is an optimum. For more, mixing positions averages logits, and so
-cancels errors of opposite signs. For any alpha,
+Derivation. With logits relative to those of $y$,
 
-    h(alpha) - min h  <=  gap(alpha) = max_l grad h . (alpha - vertex_l),
+$$ h(\alpha) = \log \sum_{o \ne y} \exp\left(\sum_l \alpha_l \gamma_{lo} + \gamma_{so}\right), $$
 
-because h lies above its tangent: the gap certifies the optimum, and bounds the rise of log p_y.
+convex on a convex set, and $p_y$ decreases in $h$. (The paper's loss is $\log(1 + e^h)$, convex
+too, but flat where $p_y$ is near 1.) For two outputs $h$ is linear,
+$-\operatorname{logit}(\beta_l)$ at vertex $l$: the best vertex is an optimum. For more, mixing
+positions averages logits, and so cancels errors of opposite signs. For any $\alpha$,
+
+$$
+h(\alpha) - \min h \le \operatorname{gap}(\alpha)
+    = \max_l \nabla h \cdot (\alpha - \text{vertex}_l),
+$$
+
+because $h$ lies above its tangent: the gap certifies the optimum, and bounds the rise of
+$\log p_y$.
 
 Method. Projected gradient with spectral steps and a line search (Birgin, Martinez & Raydan 2000).
 
-Limits. That attention goes where beta is large is the paper's heuristic, not its theorem. Attention
-is free here, whereas a network computes it from its states. Only a linear map may lie between
-averaged states and logits. If several attentions are optimal, one is returned.
+Limits. That attention goes where $\beta$ is large is the paper's heuristic, not its theorem.
+Attention is free here, whereas a network computes it from its states. Only a linear map may lie
+between averaged states and logits. If several attentions are optimal, one is returned.
 """
 
 import dataclasses

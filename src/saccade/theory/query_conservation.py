@@ -1,27 +1,28 @@
-"""A trained query keeps its balance with the keys (setting of Lu, Mao & Nayak 2021, appendix B).
+r"""A trained query keeps its balance with the keys (setting of Lu, Mao & Nayak 2021, appendix B).
 
-Statement. (Derived here; the paper has none.) With scores s_w = q . k_w and both q and k_w trained
-by gradient flow at one rate,
+Statement. (Derived here; the paper has none.) With scores $s_w = q \cdot k_w$ and both $q$ and
+$k_w$ trained by gradient flow at one rate,
 
-    ||q||^2 - sum_w ||k_w||^2  is constant,
+$$ \|q\|^2 - \sum_w \|k_w\|^2 \quad \text{is constant}, $$
 
-the sum over all words w of the dictionary. From keys of 0,
+the sum over all words $w$ of the dictionary. From keys of 0,
 
-    ||q||^4 - ||q_0||^2 ||q||^2 = sum_w s_w^2,
+$$ \|q\|^4 - \|q_0\|^2 \|q\|^2 = \sum_w s_w^2, $$
 
 so the scores give the norm of the query at every time.
 
-Symbols. q, q_0: query, and its initial value; k_w, s_w: key and score of word w; K: all keys; L:
-training loss; g_w = dL/ds_w; tau: learning rate.
+Symbols. $q$, $q_0$: query, and its initial value; $k_w$, $s_w$: key and score of word $w$; $K$: all
+keys; $L$: training loss; $g_w = \partial L / \partial s_w$; $\tau$: learning rate.
 
-Sketch. dq/dt = -sum_w g_w k_w and dk_w/dt = -g_w q, so both squares change at the rate
--2 sum_w g_w s_w. From keys of 0 every k_w stays on the line of q_0, and so does q: then s_w^2 =
-||q||^2 ||k_w||^2, and the sum is ||q||^2 (||q||^2 - ||q_0||^2). The loss enters through g_w alone:
-the law holds for every classifier, and with words that are not topic words.
+Sketch. $dq/dt = -\sum_w g_w k_w$ and $dk_w/dt = -g_w q$, so both squares change at the rate
+$-2 \sum_w g_w s_w$. From keys of 0 every $k_w$ stays on the line of $q_0$, and so does $q$: then
+$s_w^2 = \|q\|^2 \|k_w\|^2$, and the sum is $\|q\|^2 (\|q\|^2 - \|q_0\|^2)$. The loss enters through
+$g_w$ alone: the law holds for every classifier, and with words that are not topic words.
 
-Steps. One step of gradient descent changes the constant by tau^2 (||dL/dq||^2 - ||dL/dK||^2). If
-tau is at most 1 / (curvature), a step lowers the loss by at least tau / 2 times the squared
-gradient, so that the whole change is at most 2 tau times the fall of the loss.
+Steps. One step of gradient descent changes the constant by
+$\tau^2 (\|\partial L / \partial q\|^2 - \|\partial L / \partial K\|^2)$. If $\tau$ is at most
+1 / (curvature), a step lowers the loss by at least $\tau / 2$ times the squared gradient, so that
+the whole change is at most $2 \tau$ times the fall of the loss.
 
 Limits. Scores that are no product of query and key (a Gaussian kernel), weight decay, momentum or
 Adam, and rates that differ between query and keys. The second equation needs keys of 0 at first.

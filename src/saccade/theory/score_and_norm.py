@@ -1,23 +1,29 @@
-"""Score and norm of a topic word grow together (Lu, Mao & Nayak 2021, theorem 1, corollary 1).
+r"""Score and norm of a topic word grow together (Lu, Mao & Nayak 2021, theorem 1, corollary 1).
 
-Statement. Under gradient flow, with other words nearly constant, topic word i has between two times
+Statement. Under gradient flow, with other words nearly constant, topic word $i$ has between two
+times (theorem 1)
 
-    [ s + e^s <1/Z_r> ] = [ ||v - <vbar_r>||^2 / 2 ]        (theorem 1)
+$$
+\left[ s + e^s \left\langle \frac{1}{Z_r} \right\rangle \right]
+    = \left[ \frac{1}{2} \|v - \langle \bar{v}_r \rangle\|^2 \right]
+$$
 
-and, from scores of 0 and embeddings near 0,
+and, from scores of 0 and embeddings near 0 (corollary 1, "SEN"),
 
-    ||v|| = sqrt( 2 (s + (e^s - 1) / m) ).                  (corollary 1, "SEN")
+$$ \|v\| = \sqrt{2 \left(s + \frac{e^s - 1}{m}\right)}. $$
 
-Symbols. s, v: score and embedding of the word; Z_r, vbar_r: partition sum and weighted mean
-embedding of a sentence's m other words; `<.>`: mean over the training sentences with the word.
+Symbols. $s$, $v$: score and embedding of the word; $Z_r$, $\bar{v}_r$: partition sum and weighted
+mean embedding of a sentence's $m$ other words; $\langle \cdot \rangle$: mean over the training
+sentences with the word.
 
-Sketch. dv is the attended gradient, ds its projection on v - vbar; vbar holds v with weight e^s /
-(e^s + Z_r), so `(1 + e^s <1/Z_r>) ds = (v - <vbar_r>) . dv`, and both sides integrate. The loss
-does not appear: the relation holds for every classifier.
+Sketch. $dv$ is the attended gradient, $ds$ its projection on $v - \bar{v}$; $\bar{v}$ holds $v$
+with weight $e^s / (e^s + Z_r)$, so
+$(1 + e^s \langle 1/Z_r \rangle) \, ds = (v - \langle \bar{v}_r \rangle) \cdot dv$, and both sides
+integrate. The loss does not appear: the relation holds for every classifier.
 
-Limits. Steps of size eta add sum ||dv||^2 / 2 to the right side, so the error grows with eta. An
-initial variance of sigma^2 adds ||v(0)||^2 to ||v||^2 and correlates gradients with sentences
-(error below Lipschitz sqrt(d) sigma^2 / 4).
+Limits. Steps of size $\eta$ add $\sum \|dv\|^2 / 2$ to the right side, so the error grows with
+$\eta$. An initial variance of $\sigma^2$ adds $\|v(0)\|^2$ to $\|v\|^2$ and correlates gradients
+with sentences (error below Lipschitz $\sqrt{d} \, \sigma^2 / 4$).
 """
 
 from typing import Any

@@ -1,28 +1,37 @@
-"""How far corollary 1 is from gradient descent with finite steps and initial embeddings (derived
+r"""How far corollary 1 is from gradient descent with finite steps and initial embeddings (derived
 here, from the equations of Lu, Mao & Nayak 2021, lemma 2 and theorem 2).
 
-Statement. Let a fixed classifier have orthonormal columns, n topics with N equally likely topic
-words in sentences of m other words, which stay at rest around 0. Then all topic words move alike:
-v = v(0) + x u with the unit vector u along U (e_t - 1/n). Gradient descent of rate eta is
+Statement. Let a fixed classifier have orthonormal columns, $n$ topics with $N$ equally likely topic
+words in sentences of $m$ other words, which stay at rest around 0. Then all topic words move alike:
+$v = v(0) + x u$ with the unit vector $u$ along $U (e_t - 1/n)$. Gradient descent of rate $\eta$ is
 
-    x <- x + eta h,   s <- s + eta (1 - p) x h,   h = (1/N) p (1 - pi) sqrt(n/(n-1)),
-    p = e^s / (e^s + m),   pi = e^{p y} / (e^{p y} + n - 1),   y = x sqrt(n/(n-1)),
+$$
+\begin{split}
+x & \leftarrow x + \eta h, \qquad s \leftarrow s + \eta (1 - p) x h, \qquad
+h = \frac{1}{N} \, p \, (1 - \pi) \sqrt{\frac{n}{n-1}}, \\
+p & = \frac{e^s}{e^s + m}, \qquad \pi = \frac{e^{p y}}{e^{p y} + n - 1}, \qquad
+y = x \sqrt{\frac{n}{n-1}},
+\end{split}
+$$
 
-from x = s = 0, and ||v||^2 = ||v(0)||^2 + x^2 (v(0) is taken as orthogonal to u). Corollary 1 says
-||v|| = f(s); its relative gap | ||v|| / f(s) - 1 | is a number of eta, sigma and the task alone.
+from $x = s = 0$, and $\|v\|^2 = \|v(0)\|^2 + x^2$ ($v(0)$ is taken as orthogonal to $u$). Corollary
+1 says $\|v\| = f(s)$; its relative gap $| \|v\| / f(s) - 1 |$ is a number of $\eta$, $\sigma$ and
+the task alone.
 
-Sketch. The factor (1/N) p (1 - pi) sqrt(n/(n-1)) is the length of the mean gradient of equation 2
-(see `fixed_linear_classifier` for the flow), and ds = (1 - p) (v - vbar_r) . dv is equation 3 for a
-step. As eta -> 0 both sides of theorem 1 agree, and the gap is that of the initial embedding alone,
-sqrt(1 + ||v(0)||^2 / f(s)^2) - 1, largest at the smallest score. A step of size eta adds
-sum (eta h)^2 to ||v||^2, so the gap grows like eta. No constant is fitted.
+Sketch. The factor $\frac{1}{N} p (1 - \pi) \sqrt{n/(n-1)}$ is the length of the mean gradient of
+equation 2 (see `fixed_linear_classifier` for the flow), and
+$ds = (1 - p) (v - \bar{v}_r) \cdot dv$ is equation 3 for a step. As $\eta \to 0$ both sides of
+theorem 1 agree, and the gap is that of the initial embedding alone,
+$\sqrt{1 + \|v(0)\|^2 / f(s)^2} - 1$, largest at the smallest score. A step of size $\eta$ adds
+$\sum (\eta h)^2$ to $\|v\|^2$, so the gap grows like $\eta$. No constant is fitted.
 
-Embeddings start with N(0, sigma^2) in d dimensions, so ||v(0)||^2 / sigma^2 is chi-square with d
-degrees. A claim about every word of every seed rests on the largest of them: its median is used.
+Embeddings start with $N(0, \sigma^2)$ in $d$ dimensions, so $\|v(0)\|^2 / \sigma^2$ is chi-square
+with $d$ degrees. A claim about every word of every seed rests on the largest of them: its median is
+used.
 
 Limits. A fixed classifier: trained ones have steps of their own, and may leave the flow earlier.
-The sentence counts of words are replaced by their expectation; <vbar_r> and the motion of other
-words are neglected, and so is the projection of v(0) on u. Queries of norm 1.
+The sentence counts of words are replaced by their expectation; $\langle \bar{v}_r \rangle$ and the
+motion of other words are neglected, and so is the projection of $v(0)$ on $u$. Queries of norm 1.
 """
 
 from collections.abc import Sequence

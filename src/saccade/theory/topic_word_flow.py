@@ -1,17 +1,25 @@
-"""The flow of topic words among words that do not move (Lu, Mao & Nayak 2021, lemma 2).
+r"""The flow of topic words among words that do not move (Lu, Mao & Nayak 2021, lemma 2).
 
-Statement. For small steps and initialisation, score s_i and embedding v_i of topic word i follow
+Statement. For small steps and initialisation, score $s_i$ and embedding $v_i$ of topic word $i$
+follow (equations 2 and 3)
 
-    dv_i/dt = (|Psi_i| / |Psi|) < -grad l(vbar) e^{s_i} / Z >                   (equation 2)
-    ds_i/dt = (v_i - <vbar_r>) . dv_i/dt / < (e^{s_i} + Z_r) / Z_r >            (equation 3)
+$$
+\begin{split}
+\frac{dv_i}{dt} & = \frac{|\Psi_i|}{|\Psi|}
+    \left\langle -\nabla \ell(\bar{v}) \, \frac{e^{s_i}}{Z} \right\rangle, \\
+\frac{ds_i}{dt} & = (v_i - \langle \bar{v}_r \rangle) \cdot \frac{dv_i}{dt} \, \Big/
+    \left\langle \frac{e^{s_i} + Z_r}{Z_r} \right\rangle
+\end{split}
+$$
 
-in time = rate x step, with the initial values of all other words (Z_r, vbar_r). The paper writes
-the updates with a plus; its gradient is the negative one.
+in time = rate x step, with the initial values of all other words ($Z_r$, $\bar{v}_r$). The paper
+writes the updates with a plus; its gradient is the negative one.
 
-Symbols. Psi: training sentences; Psi_i: those with topic word i; `<.>`: mean over Psi_i; Z_r and
-vbar_r: partition sum and weighted mean embedding of other words; Z = e^{s_i} + Z_r; l(vbar): loss.
+Symbols. $\Psi$: training sentences; $\Psi_i$: those with topic word $i$; $\langle \cdot \rangle$:
+mean over $\Psi_i$; $Z_r$ and $\bar{v}_r$: partition sum and weighted mean embedding of other words;
+$Z = e^{s_i} + Z_r$; $\ell(\bar{v})$: loss.
 
-Limits. A fixed query; a norm other than 1 enters as the factor ||q||^2 in equation 2. The other
+Limits. A fixed query; a norm other than 1 enters as the factor $\|q\|^2$ in equation 2. The other
 words do not move at all. A trained classifier follows its own gradient flow.
 """
 

@@ -1,47 +1,68 @@
-"""Optimal values under uniform attention are constant on topics (Li, Li & Risteski 2023, stage 1).
+r"""Optimal values under uniform attention are constant on topics (Li, Li & Risteski 2023, stage 1).
 
 Statement. With one-hot embeddings and uniform attention, every value matrix that minimises the
 squared loss on long documents has
 
-    mean entry, same topic (diagonal included) - mean entry, different topics
-        = 1 / (v (1 - (1 - p_c) p_m)).
+$$
+\operatorname{mean}_{\text{same topic}} W_{ij}
+    - \operatorname{mean}_{\text{different topics}} W_{ij}
+    = \frac{1}{v (1 - (1 - p_c) p_m)},
+$$
 
-Symbols. T topics of v words; tau topics per document, S their set; p_m, p_c, p_r: shares of words
-selected, and of those kept and replaced; a = 1 - (1 - p_c) p_m, rho = p_m p_r, m = p_m (1 - p_c -
-p_r): shares of shown words that are correct, random, hidden; values W (row = output), bias b.
+the diagonal included in the first mean.
 
-Derivation. A long document shows id 0 (hidden) with frequency m and word i with frequency
-a P(i) + rho/(T v), P(i) = 1/(v tau) on the topics of S. The output W Pt + b must be P. For row i of
-topic t, with sums R_s over topics s and x = W_i0, the excess is 0 for all S if and only if
+Symbols. $T$ topics of $v$ words; $\tau$ topics per document, $S$ their set; $p_m$, $p_c$, $p_r$:
+shares of words selected, and of those kept and replaced; $a = 1 - (1 - p_c) p_m$, $\rho = p_m p_r$,
+$m = p_m (1 - p_c - p_r)$: shares of shown words that are correct, random, hidden; values $W$ (row =
+output), bias $b$.
 
-    R_t - R_s = 1/a,   R_s = r for all s != t,   m x + b_i + (1 - m) r / v + rho/(a T v) = 0.
+Derivation. A long document shows id 0 (hidden) with frequency $m$ and word $i$ with frequency
+$\tilde{P}(i) = a P(i) + \rho / (T v)$, $P(i) = 1 / (v \tau)$ on the topics of $S$. The output
+$W \tilde{P} + b$ must be $P$. For row $i$ of topic $t$, with sums $R_s$ over topics $s$ and
+$x = W_{i0}$, the excess is 0 for all $S$ if and only if
+
+$$
+R_t - R_s = \frac{1}{a}, \qquad R_s = r \text{ for all } s \ne t, \qquad
+m x + b_i + \frac{(1 - m) r}{v} + \frac{\rho}{a T v} = 0.
+$$
 
 Only sums over blocks are fixed: the minimisers form an affine space. The one of least norm (the
-limit of vanishing decay, and of gradient descent from 0), with b = 0, is
+limit of vanishing decay, and of gradient descent from 0), with $b = 0$, is
 
-    r = -(1/a) (v m^2 + (1 - m) rho / T) / ((1 - m)^2 + v T m^2),
-    W_ij = r/v or (r + 1/a)/v,   x = m (T r + 1/a) / (1 - m).
+$$
+\begin{split}
+r & = -\frac{1}{a} \, \frac{v m^2 + (1 - m) \rho / T}{(1 - m)^2 + v T m^2}, \\
+W_{ij} & = \frac{r}{v} \text{ or } \frac{r + 1/a}{v}, \qquad x = \frac{m (T r + 1/a)}{1 - m}.
+\end{split}
+$$
 
-With decay lambda ||W||_F^2 it is unique, equal on each class of a row, and (x, s, q) solves
+With decay $\lambda \|W\|_F^2$ it is unique, equal on each class of a row, and $(x, s, q)$ solves
 
-    [pi F1 F1^T + (1 - pi) F0 F0^T + lambda diag(1, v, v (T - 1))] (x, s, q)^T = pi F1 / (v tau),
+$$
+\left[ \pi F_1 F_1^T + (1 - \pi) F_0 F_0^T + \lambda \operatorname{diag}(1, v, v (T - 1)) \right]
+    (x, s, q)^T = \frac{\pi F_1}{v \tau},
+$$
 
-with pi = tau/T, F1 = (m, a/tau + rho/T, a (tau-1)/tau + rho (T-1)/T) for a document with topic t
-and F0 = (m, rho/T, a + rho (T-1)/T) for one without.
+with $\pi = \tau / T$,
+$F_1 = (m, \; a / \tau + \rho / T, \; a (\tau - 1) / \tau + \rho (T - 1) / T)$ for a document with
+topic $t$ and $F_0 = (m, \; \rho / T, \; a + \rho (T - 1) / T)$ for one without.
 
-Time. The part of Pt that is equal in all documents is u, with |u|^2 = m^2 + (1 - m)^2 / (T v); the
-rest lies in the contrasts between topics, so E Pt Pt^T has the eigenvalues |u|^2, on each contrast
+Time. The part of $\tilde{P}$ that is equal in all documents is $u$, with
+$|u|^2 = m^2 + (1 - m)^2 / (T v)$; the rest lies in the contrasts between topics, so
+$E \tilde{P} \tilde{P}^T$ has the eigenvalues $|u|^2$, on each contrast
 
-    lambda = a^2 (T - tau) / (v tau T (T - 1)),
+$$ \lambda = \frac{a^2 (T - \tau)}{v \tau T (T - 1)}, $$
 
-and 0. Only contrasts enter the difference of blocks: from W = 0 it is (1 - e^(-2 lambda t)) / (v a)
-under the gradient flow, and has (1 - 2 rate lambda)^n left after n steps of gradient descent. With
-cross-entropy it starts at half that speed: the gradient at 0 is -E P Pt^T, up to what is equal for
-all words, instead of -2 E P Pt^T.
+and 0. Only contrasts enter the difference of blocks: from $W = 0$ it is
+$(1 - e^{-2 \lambda t}) / (v a)$ under the gradient flow, and has $(1 - 2 \eta \lambda)^n$ left
+after $n$ steps of gradient descent of rate $\eta$. With cross-entropy it starts at half that speed:
+the gradient at 0 is $-E P \tilde{P}^T$, up to what is equal for all words, instead of
+$-2 E P \tilde{P}^T$.
 
 Limits. Long documents, squared loss, attention to every position. If selected positions cannot be
-attended to, all seen words are correct: a = 1, rho = m = 0, and the difference is 1/v. For tau = T
-all documents show the same frequencies: the excess is 0 even without blocks, nothing is predicted.
+attended to, all seen words are correct: $a = 1$, $\rho = m = 0$, and the difference is $1/v$. For
+$\tau = T$ all documents show the same frequencies: the excess is 0 even without blocks, nothing is
+predicted.
 """
 
 from typing import Any
