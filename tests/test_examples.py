@@ -39,6 +39,8 @@ def test_the_encoder_trains_on_a_file_of_texts(tmp_path, monkeypatch, capsys):
 
 def test_without_the_file_the_study_says_so_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    # A study that another test loaded has read its file already.
+    monkeypatch.setattr("saccade.registry._loaded", {})
     assert main(["run", str(EXAMPLES / "encoder_on_text.py")]) == 1
     told = capsys.readouterr().err.strip()
     assert told.startswith("saccade: ")
