@@ -64,6 +64,8 @@ class FirstTrainingError(Exception):
 @pytest.fixture
 def workplace(tmp_path, monkeypatch) -> Path:
     """A folder with the skeletons and three committed records, in which trainings are short."""
+    (tmp_path / "benchmarks").mkdir()
+    shutil.copy(ROOT / "benchmarks" / "grid_study.py", tmp_path / "benchmarks")
     for path in ROOT.glob("docs/skeletons/*.py"):
         shutil.copy(path, tmp_path)
     for folder, study in (("results", "sen"), ("results", "sen-code"), ("runs", "sen_convolution")):

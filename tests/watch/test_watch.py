@@ -330,9 +330,12 @@ def test_the_record_is_read_shown_and_whole(tmp_path):
     assert record.config["causal"]
     assert not study.judge(record)
     page = render_page([(study, record)])
-    for text in ("<h2>My run</h2>", "Heads along training", "Displacement of weights"):
+    for text in ("<h3>My run</h3>", "Heads along training"):
         assert text in page
-    assert '<table class="ledger">' not in page
+    panels = [panel.title for figure in study.drawn(record) for panel in figure.panels]
+    assert "Displacement of weights" in panels
+    assert 'id="claims"' not in page
+    assert page.count(" open>") == 1, "the only study is unfolded"
     for name in ("attention_entropy", "query_alignment"):
         assert found[name].attrs["long_name"]
     assert (found["attention_entropy"] <= found["uniform_entropy"]).all()
