@@ -333,7 +333,7 @@ def test_the_record_is_read_shown_and_whole(tmp_path):
     for text in ("<h3>My run</h3>", "Heads along training"):
         assert text in page
     panels = [panel.title for figure in study.drawn(record) for panel in figure.panels]
-    assert "Displacement of weights" in panels
+    assert "Displacement of weights, mean over layers" in panels
     assert 'id="claims"' not in page
     assert page.count(" open>") == 1, "the only study is unfolded"
     for name in ("attention_entropy", "query_alignment"):
