@@ -1,6 +1,7 @@
 """Adaptive maps: refinement on known verdicts, and the command on a study that takes no time."""
 
 import base64
+import dataclasses
 import gzip
 import json
 import re
@@ -13,12 +14,13 @@ import xarray as xr
 from saccade import registry
 from saccade.cli import main
 from saccade.core.adaptive import UNKNOWN, Lattice, MapAxis, boundaries, refined
-from saccade.core.adaptive_map import AdaptiveMap
+from saccade.core.adaptive_map import AdaptiveMap, _datasets_joined
 from saccade.core.errors import ConfigError
 from saccade.core.record import Arm, Record
 from saccade.core.sweep import Swept, swept_in
 from saccade.registry import find_study
 from saccade.report.drawing import save_figure
+from saccade.report.judged import counts, judged_claims
 from saccade.report.page import render_page
 
 LATTICE = Lattice(64, 8)
@@ -265,7 +267,7 @@ def test_the_record_is_judged_and_says_what_was_mapped(full):
     assert {verdict for _, verdict, _ in first.cells} == {"holds", "fails"}
     assert all(one.verdict == "undetermined" and "map of T-1" in one.reason for one in others)
     assert record.verdicts["T-1"]["cells"] == json.loads(json.dumps(first.plain()["cells"]))
-    assert list(swept_in(study.config_of(record))) == ["cell"]
+    assert list(swept_in(study.config_of(record))) == ["map-cell"]
 
 
 def test_the_record_keeps_only_what_its_claim_rests_on(full):
@@ -281,7 +283,7 @@ def test_a_cell_has_the_number_of_a_run_with_its_values(full, lab):
     alone = study.swept(study.config("quick"), {"rate": [config.rate.values[cell]]})
     alone = study.swept(alone, {"embedding_std": [config.model.embedding_std.values[cell]]})
     ratio = study.claims[0].checks[0].measure(study.run(alone, lab).arms, alone)
-    mapped_ratio = study.claims[0].checks[0].measure(record.arms, config).isel(cell=cell)
+    mapped_ratio = study.claims[0].checks[0].measure(record.arms, config).isel({"map-cell": cell})
     np.testing.assert_allclose(np.ravel(ratio), mapped_ratio.values, rtol=1e-5)
 
 
@@ -316,7 +318,7 @@ def test_the_page_shows_the_figure_and_no_table_of_cells(full):
     assert "Where T-1 holds, over rate and embedding_std" in page
     assert "fails in" in page
     assert "of 81 cells" in page
-    assert "0.01 to 10, 81 values by cell" in page
+    assert "0.01 to 10, 81 values by map-cell" in page
     assert '<table class="map">' not in page
     (chart,) = {gzip.decompress(base64.b64decode(one)) for one in _charts(page)[1:]}
     assert b"boundary, adaptive" in chart
@@ -410,3 +412,43 @@ def test_scores_at_rest_are_found_by_the_rate_of_every_cell():
     arm = Arm(trajectory, xr.Dataset(), xr.Dataset())
     agreement = sen._agreement(arm, Swept("cell", (0.0, 1.0), (0.01, 1.0)))
     assert np.isnan(agreement.values.ravel()).tolist() == [True, False]
+
+
+# -- records of several rounds ---------------------------------------------------------------------
+
+
+def round_of(cells: int, steps: int, missing: bool = False) -> xr.Dataset:
+    """What a round leaves: a count per member, and the time of a step, which no cell changes."""
+    dims = ("map-cell", "seed")
+    data = {"count": ((*dims, "step"), np.ones((cells, 2, steps), int))}
+    data |= {"not_trained": (dims, np.ones((cells, 2), bool))} if missing else {}
+    axes = {"map-cell": np.arange(cells), "step": np.arange(steps)}
+    return xr.Dataset(data, axes | {"time": ("step", 0.1 * np.arange(steps))})
+
+
+def test_rounds_of_other_lengths_keep_their_times():
+    joined = _datasets_joined([round_of(2, 3), round_of(1, 5)])
+    np.testing.assert_allclose(joined["time"], 0.1 * np.arange(5))
+    assert joined["count"].isel({"map-cell": 2}).notnull().all()
+    assert np.isnan(joined["count"].isel({"map-cell": 0}).values[:, 3:]).all()
+    same = _datasets_joined([round_of(2, 3), round_of(1, 3)])
+    assert same["count"].dtype == int
+
+
+def test_a_round_with_a_hole_joins_rounds_without_one():
+    joined = _datasets_joined([round_of(2, 3), round_of(1, 3, missing=True)])
+    assert joined["not_trained"].values.tolist() == [[False, False], [False, False], [True, True]]
+
+
+def test_a_map_counts_once_and_only_for_its_claim(full):
+    study, record, _ = full
+    rows = judged_claims([(study, record), (study, record)])
+    assert {row.claim.id for row in rows} == {"T-1"}
+    assert {row.preset for row in rows} == {"quick, map"}
+    assert counts(rows) == []
+
+
+def test_settings_may_be_named_map_and_cell(full):
+    _, record, _ = full
+    other = dataclasses.replace(record, config={"map": 3, "cell": 1.0})
+    assert AdaptiveMap.of(other) is None

@@ -1,6 +1,7 @@
 """`saccade explain`, `cache`, `doctor` and `completion`, as a user calls them."""
 
 import fcntl
+import gc
 import importlib.metadata
 import json
 import os
@@ -13,7 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from saccade import doctor_commands, registry
+from saccade import (
+    AttentionRegressionConfig,
+    GradientDescent,
+    Lab,
+    Progress,
+    RandomSequences,
+    doctor_commands,
+    registry,
+)
 from saccade.cli import main
 from saccade.core.kept import kept_in, remove
 from saccade.core.storage import locked, read_header, write_state
@@ -376,6 +385,35 @@ def test_prune_keeps_what_a_process_holds(runs, capsys):
         assert left(runs) == {"b.training", "b.lock"}
     assert main(["cache", "prune", "--all", "-o", str(runs)]) == 0
     assert left(runs) == set()
+
+
+def test_prune_keeps_finished_chunks_that_a_run_will_read(tmp_path, capsys):
+    """Their own locks are free by then; the run reads them when it puts its record together."""
+    task = RandomSequences(6, 1, 4, 4, 4)
+    model = AttentionRegressionConfig(heads=2, head_dimension=4)
+    pruned = []
+
+    def prune(progress: Progress) -> None:
+        if progress.done and not pruned:
+            pruned.append(main(["cache", "prune", "--all", "-o", str(tmp_path)]))
+
+    lab = Lab(tmp_path / "cache", progress=prune, chunk=1)
+    training = lab.train(task, model, GradientDescent(0.1), 3, seeds=3)
+    assert pruned == [0]
+    assert "in use, so kept" in capsys.readouterr().out
+    assert training.trajectory.sizes["seed"] == 3
+    assert len(list((tmp_path / "cache").glob("*.training"))) == 3
+    del training, lab
+    gc.collect()
+    assert main(["cache", "prune", "--all", "-o", str(tmp_path)]) == 0
+    assert not list((tmp_path / "cache").glob("*.training"))
+
+
+def test_compiled_programs_of_gpus_lie_deeper_and_are_compiled_ones(tmp_path):
+    deep = tmp_path / "cache" / "compiled" / "autotuned" / "0123"
+    deep.parent.mkdir(parents=True)
+    deep.write_text("x")
+    assert [one.kind for one in kept_in(tmp_path / "cache")] == ["compiled"]
 
 
 def test_a_training_that_has_ended_since_it_was_listed_is_kept(runs):

@@ -464,20 +464,25 @@ def opened_files(
         try:
             other = only is not None and Record.study_of(file) not in only
             record = None if other else Record.open(file)
+            entry = None if record is None else _entry(file, record, mention)
         except FileError as error:
             if len(files) == 1 or (not read and file == files[-1]):
                 raise
             print(f"saccade: {error}; it is left out", file=sys.stderr)
             continue
         read += 1
-        if record is None:
-            continue
-        study, problem = _judging(record)
-        if study is None:
-            study = StoredStudy.of(record, f"{file}: {problem}")
-            if mention:
-                print(f"saccade: {study.note}; its stored verdicts are shown", file=sys.stderr)
-        yield file, (study, record)
+        if entry is not None:
+            yield file, entry
+
+
+def _entry(file: Path, record: Record, mention: bool) -> Entry:
+    """A record with the study that judges it, or with what it stores."""
+    study, problem = _judging(record)
+    if study is None:
+        study = StoredStudy.of(record, f"{file}: {problem}")
+        if mention:
+            print(f"saccade: {study.note}; its stored verdicts are shown", file=sys.stderr)
+    return study, record
 
 
 def _judging(record: Record) -> tuple[Study[Any] | None, str]:

@@ -42,7 +42,9 @@ def map_command(
 def _wanted(
     options: MapOptions, study: Study[Any], config: Any, axes: Mapping[str, MapAxis]
 ) -> AdaptiveMap:
-    """What to map; every mistake is found before the first training."""
+    """What to map. Mistakes in options are found before the first training; whether the claim has a
+    verdict per cell is known after the first round.
+    """
     for name in ("finest", "coarse"):
         value = getattr(options, name)
         if value < 1 or value & (value - 1):

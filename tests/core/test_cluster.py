@@ -28,6 +28,8 @@ from saccade.core.record import Record
 from saccade.core.storage import read_state
 
 pytest.importorskip("distributed", reason="needs the extra cluster")
+from distributed import Client
+
 from saccade.core.cluster import DaskScheduler
 
 HERE = Path(__file__).parent
@@ -390,7 +392,9 @@ def test_a_cluster_of_this_machine_binds_to_loopback(tmp_path):
     scheduler = DaskScheduler("dask:1")
     try:
         assert scheduler._cluster is not None
-        assert scheduler._cluster.scheduler_address.startswith("tcp://127.0.0.1:")
+        assert scheduler._cluster.scheduler_address.startswith("tls://127.0.0.1:")
+        with pytest.raises(Exception, match="ssl_context"):  # whoever has no key
+            Client(scheduler._cluster.scheduler_address, timeout=2)
         found = cluster_work.train(Lab(tmp_path, progress=None, scheduler=scheduler))
         assert found.trajectory.sizes["seed"] == 4
     finally:

@@ -353,3 +353,10 @@ def test_failed_save_leaves_the_earlier_record(
             dataclasses.replace(record, study="other").save(saved)
     assert saved.read_bytes() == before
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(tmp_path):
+    from saccade.core.record import _printable_in, printable
+
+    assert printable("a\x1b]0;b\x07\tc\n") == "a\ufffd]0;b\ufffd\tc\n"
+    assert _printable_in({"\x1b": ["\x9b1m", 2, None]}) == {"\ufffd": ["\ufffd1m", 2, None]}

@@ -40,6 +40,10 @@ def called(function: Any) -> Any:
     return function()
 
 
+def unsendable() -> Any:
+    return (one for one in ())  # a generator cannot be pickled
+
+
 def refused(value: int) -> None:
     raise ConfigError(f"value: got {value}, allowed: none")
 
@@ -126,6 +130,12 @@ def test_what_always_dies_is_given_up_and_the_rest_is_done(processes):
     assert isinstance(done[1], Failure)
     assert "killed by SIGKILL" in str(done.pop(1))
     assert done == {at: at for at in (0, 2, 3, 4)}
+
+
+def test_a_result_that_cannot_be_sent_is_named(processes):
+    ((_, failure),) = processes.results(unsendable, [0], lambda _: (), nothing)
+    assert isinstance(failure, Failure)
+    assert "the result of a call cannot be sent" in str(failure)
 
 
 def test_an_interrupted_caller_stops_the_others(processes, tmp_path):

@@ -285,7 +285,7 @@ def test_other_studies_and_maps_are_refused(study, record, swept_study, swept_re
         compared((study, record), (swept_study, swept_record))
     x, y = (MapAxis(name, 0.0, 1.0, "linear") for name in ("rate", "words"))
     mapped = dataclasses.asdict(AdaptiveMap("A-2", x, y))
-    other = dataclasses.replace(record, config={**record.config, "map": mapped})
+    other = dataclasses.replace(record, config={**record.config, "adaptive-map": mapped})
     with pytest.raises(ConfigError, match="B: got a map, whose cells are its own, allowed"):
         compared((study, record), (study, other))
 
@@ -365,3 +365,19 @@ def test_nothing_overflows_and_every_chart_is_drawn(both, width, tmp_path):
     first, second = both
     write_comparison(compared(first, second), first, second, page)
     assert examined(page, OVERFLOW, width) == ["drawn", 0]
+
+
+def test_members_that_are_lost_are_a_fact(study, record):
+    def lost(first: Record, second: Record) -> tuple[str, str] | None:
+        facts = compared((study, first), (study, second)).facts
+        pairs = {one.name: (one.first, one.second) for one in facts}
+        return pairs.get("members diverged or not trained")
+
+    assert lost(record, record) == ("wild: 1", "wild: 1")
+    arms = {
+        name: dataclasses.replace(arm, trajectory=arm.trajectory.drop_vars("diverged_at"))
+        for name, arm in record.arms.items()
+    }
+    none = dataclasses.replace(record, arms=arms)
+    assert lost(none, none) is None
+    assert lost(none, record) == ("none", "wild: 1")

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
 from saccade.core.errors import FileError
 from saccade.core.figure import Figure, Line, Panel
 from saccade.core.registration import fingerprint
+from saccade.report.judged import StoredStudy
 from saccade.report.page import LIMIT, render_page, write_page
+from saccade.report.papers import PAPERS
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +114,42 @@ def test_rows_link_to_what_exists(page):
     assert len(places) == len(set(places))
     assert targets
     assert set(targets) <= set(places)
+
+
+def test_anchors_are_unique_in_every_script(study, record):
+    claims = [
+        dataclasses.replace(claim, id=name)
+        for claim, name in zip(study.claims, ("主-1", "論-1", "A.1", "A-1"), strict=False)
+    ]
+    page = own(render_page([(dataclasses.replace(study, claims=tuple(claims)), record)]))
+    rows = re.findall(r'<details class="row" id="([^"]+)"', page)
+    assert len(set(rows)) == 4
+    assert {"claim-example-quick-主-1", "claim-example-quick-論-1"} <= set(rows)
+
+
+def test_a_setting_named_sweep_is_a_setting(study, record):
+    settings = {**record.config, "sweep": "every night", "map": 3}
+    page = own(render_page([(study, dataclasses.replace(record, config=settings))]))
+    assert "every night" in page
+
+
+def test_a_study_of_others_does_not_join_the_card_of_a_paper(study, record, entries):
+    theirs = dataclasses.replace(study, paper=PAPERS[0].citation)
+    page = own(render_page([(theirs, record)]))
+    assert f"<h2>{escape(PAPERS[0].citation)}: other studies</h2>" in page
+    assert "Surprising" not in page
+
+
+@pytest.mark.parametrize("where", ["verdict", "finding"])
+def test_a_stored_verdict_that_is_none_is_refused_with_its_file(unknown, where):
+    _, record = unknown[0]
+    verdicts = json.loads(json.dumps(dict(record.verdicts)))
+    first = next(one for one in verdicts.values() if one["findings"])
+    (first if where == "verdict" else first["findings"][0])["verdict"] = "maybe"
+    with pytest.raises(
+        FileError, match=r"theirs.nc, and its stored verdicts cannot be read .*maybe"
+    ):
+        StoredStudy.of(dataclasses.replace(record, verdicts=verdicts), "theirs.nc")
 
 
 def test_records_of_two_presets_are_told_apart(page, study, record):

@@ -188,6 +188,16 @@ def test_a_slider_and_a_search_choose_what_is_shown(explored):
     assert found["texts"][0] != found["texts"][1]
 
 
+@pytest.mark.parametrize("name", ["100%", "nowhere"])
+def test_a_link_to_nothing_hides_nothing(report, name):
+    script = READY + 'return page.querySelectorAll(".chart[data-state=drawn]").length;'
+    other = report.with_name(f"report-{name[:3]}.html")
+    moved = f"<script>history.replaceState(null, '', '#{name}')</script></head>"
+    text = report.read_text(encoding="utf-8").replace("</head>", moved, 1)
+    other.write_text(text, encoding="utf-8")
+    assert examined(other, script, 800) == 1
+
+
 def test_the_theme_changes_and_is_told(report):
     found = examined(
         report,

@@ -1,8 +1,8 @@
 """Records of adaptive maps: one verdict per cell, where a cell is a pair of values of two fields.
 
-The two fields share one sweep, named `cell`. `AdaptiveMap.run` trains the cells that
+The two fields share one sweep, named `map-cell`. `AdaptiveMap.run` trains the cells that
 `saccade.core.adaptive` asks for, level by level, and joins the levels into one record. The entry
-`map` of its config says what was mapped; nothing else tells it from another swept record.
+`adaptive-map` of its config says what was mapped; nothing else tells it from another swept record.
 """
 
 import dataclasses
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from saccade.core.study import Study
 
 ConfigT = TypeVar("ConfigT")
-CELL = "cell"
-"""Name of the sweep of a map."""
+CELL = "map-cell"
+"""Name of the sweep of a map, which no setting can have."""
+MAP = "adaptive-map"
+"""Where the config of a record says what was mapped; no setting can be named so."""
 AT_ONCE = 256
 """Cells that are trained, judged and reduced together: a whole lattice may not fit the memory."""
 _WORDS: tuple[Verdict, ...] = get_args(Verdict)
@@ -57,7 +59,7 @@ class AdaptiveMap:
     @staticmethod
     def of(record: Record) -> "AdaptiveMap | None":
         """The map that a record holds, if it holds one."""
-        if (plain := record.config.get("map")) is None:
+        if (plain := record.config.get(MAP)) is None:
             return None
         axes = {name: MapAxis(**plain[name]) for name in ("x", "y")}
         lattice, levels = Lattice(**plain["lattice"]), tuple(plain["levels"])
@@ -107,9 +109,16 @@ class AdaptiveMap:
             return verdicts
 
         refinement = adaptive.refined(self.lattice, judged, self.most)
+        known = dict(refinement.found)
         if full:
-            judged([point for point in self.lattice.every if point not in refinement.found])
-        return study.with_verdicts(self._joined(records, config, tried, refinement))
+            others = [point for point in self.lattice.every if point not in known]
+            known |= zip(others, judged(others), strict=True)
+        joined = self._joined(records, config, tried, refinement)
+        judgement = {one.claim: one for one in study.judge(joined)}[self.claim]
+        if self.found(joined, judgement) != known:
+            why = "its measure reads variables only in some cells; train the grid with --sweep"
+            raise ConfigError(f"claim: {claim.id} is judged otherwise in the joined record: {why}")
+        return study.with_verdicts(joined)
 
     def _joined(
         self, records: Sequence[Record], config: Any, tried: Sequence[Point], by: Refinement
@@ -118,7 +127,7 @@ class AdaptiveMap:
         plain = describe(self.config_at(config, tried))
         plain.pop("class")
         plain |= {"sweeps": {CELL: [float(cell) for cell in range(len(tried))]}}
-        plain |= {"map": dataclasses.asdict(done)}
+        plain |= {MAP: dataclasses.asdict(done)}
         arms = {name: _arms_joined([one.arms[name] for one in records]) for name in records[0].arms}
         seconds = sum(one.seconds for one in records)
         return dataclasses.replace(records[0], config=plain, arms=arms, seconds=seconds)
@@ -299,11 +308,15 @@ def _arms_joined(arms: Sequence[Arm]) -> Arm:
 def _datasets_joined(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
     if CELL not in datasets[0].dims:
         return datasets[0]
-    if any("not_trained" in one for one in datasets):  # in one of several rounds
+    marks = [one["not_trained"] for one in datasets if "not_trained" in one]
+    if marks:  # in one of several rounds
+        whole = {dim: size for dim, size in marks[0].sizes.items() if dim != CELL}
         datasets = [
             one
             if "not_trained" in one
-            else one.assign(not_trained=xr.zeros_like(one["diverged_at"], dtype=bool))
+            else one.assign(
+                not_trained=((CELL, *whole), np.zeros((one.sizes[CELL], *whole.values()), bool))
+            )
             for one in datasets
         ]
     ends = np.cumsum([0, *(one.sizes[CELL] for one in datasets)]).astype(float)
@@ -312,7 +325,18 @@ def _datasets_joined(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
         one.assign_coords({CELL: start + np.arange(one.sizes[CELL])}) for one, start in both
     ]
     how: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "outer"}
-    return xr.concat(numbered, CELL, **how)
+    joined = xr.concat(numbered, CELL, **how)
+    # What does not depend on cells, such as the time of a step, comes from the longest round.
+    longest = max(numbered, key=lambda one: one.sizes.get("step", 0))
+    fixed = {str(name): one for name, one in longest.variables.items() if CELL not in one.dims}
+    kinds = {
+        name: one.astype(datasets[0][name].dtype)
+        for name, one in joined.data_vars.items()
+        if one.dtype != datasets[0][name].dtype and not one.isnull().any()
+    }
+    coords = {name: one for name, one in fixed.items() if name in joined.coords}
+    data = {name: one for name, one in fixed.items() if name in joined.data_vars}
+    return joined.assign_coords(coords).assign(data | kinds)
 
 
 def is_cell(swept: Sequence[str]) -> bool:

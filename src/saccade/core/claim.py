@@ -127,6 +127,10 @@ class Judgement:
         fields = {name: plain[name] for name in ("claim", "verdict", "reason")}
         registered = bool(plain.get("registered", False))
         given = findings(plain["findings"])
+        words = [fields["verdict"], *(verdict for _, verdict, _ in cells)]
+        words += [one.verdict for one in (*given, *(one for *_, some in cells for one in some))]
+        if other := sorted({str(one) for one in words} - set(get_args(Verdict))):
+            raise ValueError(f"a verdict is {other[0]!r}")
         return Judgement(**fields, findings=given, cells=cells, registered=registered)
 
 

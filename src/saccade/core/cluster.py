@@ -21,7 +21,7 @@ from typing import Any
 
 import cloudpickle
 from dask.context import thread_state
-from distributed import Client, Future, KilledWorker, LocalCluster, get_worker
+from distributed import Client, Future, KilledWorker, LocalCluster, Security, get_worker
 
 from saccade.core.errors import SaccadeError, described
 from saccade.core.identity import software, unfit
@@ -63,11 +63,14 @@ class DaskScheduler(AbstractScheduler):
         where: dict[str, Any] = {"address": text}
         try:
             if count := re.fullmatch(r"dask:(\d+)", text):
+                # Other machines do not see it, and other users of this one have no key.
                 self._cluster = LocalCluster(
+                    security=Security.temporary(),
+                    protocol="tls://",
                     n_workers=int(count[1]),
                     threads_per_worker=1,
                     processes=True,
-                    host="127.0.0.1",  # of no use to other machines, and not seen by them
+                    host="127.0.0.1",
                     dashboard_address="127.0.0.1:0",
                 )
                 where = {"address": self._cluster}

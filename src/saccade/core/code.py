@@ -138,6 +138,8 @@ def unpack(bundle: Bundle) -> None:
         file = Path(getattr(module, "__file__", None) or "/")
         if any(file.is_relative_to(one) for one in _unpacked):
             del sys.modules[name]  # modules of another bundle may have the same names
+    for path in [one for one in sys.path if any(Path(one).is_relative_to(it) for it in _unpacked)]:
+        sys.path.remove(path)  # what this bundle lacks must not come from another
     _unpacked.append(base)
     for folder, path, content, _ in bundle:
         file = base / folder / path

@@ -33,7 +33,7 @@ from saccade.core.schedulers import (
     own_folder,
     report,
 )
-from saccade.core.storage import write_atomically
+from saccade.core.storage import Use, write_atomically
 from saccade.core.whole import Whole
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Job:
         training left, and the seconds that it took.
         """
         count = len(members.seed)
+        use = None if self.lab.dry_run else Use(self.lab.folder)
         if self.lab._scheduler is None or self.lab.dry_run:
             done = list(self._chunked(members, self.lab.chunk or count))
         else:
@@ -71,7 +72,12 @@ class Job:
         digest = digests[0]
         if len(done) > 1:
             digest = None if None in digests else address({"chunks": digests})
-        return engine, digest, Parts(done), sum(part.seconds for part in done)
+        return (
+            engine,
+            digest,
+            Parts(done, use if any(one.file for one in done) else None),
+            sum(part.seconds for part in done),
+        )
 
     def _named(self, some: slice, count: int) -> str:
         return self.name if _length(some) == count else f"{self.name} ({_range(some)})"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from saccade.core.errors import FileError
-from saccade.core.storage import locked, read_header
+from saccade.core.storage import is_used, locked, read_header
 
 __all__: list[str] = []
 
@@ -78,7 +78,9 @@ def kept_file(file: Path) -> Kept | None:
     """What one file is; None if it is gone."""
     header: dict[str, Any] = {}
     kind: Kind = "leftover"
-    if file.parent.name == "compiled":
+    # GPUs have folders of their own below it.
+    within = "compiled" in file.parts[-4:-1]
+    if within and file.suffix not in (*_SUFFIXES, ".part", ".lock"):
         kind = "compiled"
     elif file.suffix in _SUFFIXES:
         try:
@@ -93,7 +95,8 @@ def kept_file(file: Path) -> Kept | None:
     except FileNotFoundError:
         return None
     named = {key: header.get(key) for key in ("step", "steps")}
-    return Kept(file, kind, about.st_size, about.st_mtime, header.get("name", ""), **named)
+    name = "".join(one for one in str(header.get("name", "")) if one.isprintable())
+    return Kept(file, kind, about.st_size, about.st_mtime, name, **named)
 
 
 @contextlib.contextmanager
@@ -108,7 +111,9 @@ def _unheld(lock: Path | None) -> Iterator[None]:
 
 
 def is_in_use(one: Kept) -> bool:
-    """Whether a process holds the lock of a file."""
+    """Whether a process holds the lock of a file, or may read it later."""
+    if one.kind == "training" and is_used(one.path.parent):
+        return True
     try:
         with _unheld(one.lock if one.lock and one.lock.exists() else None):
             return False
@@ -117,10 +122,12 @@ def is_in_use(one: Kept) -> bool:
 
 
 def remove(one: Kept) -> bool:
-    """Remove a file and its lock; gives whether it was done. A file that a process holds, or that
-    has changed since it was listed, is kept.
+    """Remove a file and its lock; gives whether it was done. A file that a process holds or may
+    read later, or that has changed since it was listed, is kept.
     """
     try:
+        if one.kind == "training" and is_used(one.path.parent):
+            return False
         with _unheld(one.lock):
             now = kept_file(one.path)
             if now is not None and (now.kind, now.changed) != (one.kind, one.changed):

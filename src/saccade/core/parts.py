@@ -12,7 +12,7 @@ import numpy as np
 
 from saccade.core.errors import FileError
 from saccade.core.run import CARRY, STATE
-from saccade.core.storage import read_state
+from saccade.core.storage import Use, read_state
 
 __all__: list[str] = []
 
@@ -48,8 +48,9 @@ class Part:
 class Parts:
     """The chunks of a training, in the order of the members."""
 
-    def __init__(self, parts: Sequence[Part]):
+    def __init__(self, parts: Sequence[Part], use: Use | None = None):
         self._parts = list(parts)
+        self._use = use  # nobody removes their files
 
     def __len__(self) -> int:
         return len(self._parts)

@@ -10,6 +10,7 @@
 import dataclasses
 import gzip
 import json
+import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -216,10 +217,29 @@ def _from_groups(groups: Mapping[str, xr.Dataset]) -> Record:
     for name in dict.fromkeys(path[2] for path in paths):
         parts = {part: _part(groups, name, part, schema) for part in _PARTS}
         arms[name] = Arm(**parts, predicted_by=parts["prediction"].attrs.get("theory", ""))
-    fields: dict[str, Any] = {key: str(about.get(key, "")) for key in (*_ROOT, *_OPTIONAL)}
-    fields |= {key: json.loads(about.get(key, "{}")) for key in _TABLES}
+    fields: dict[str, Any] = {key: printable(about.get(key, "")) for key in (*_ROOT, *_OPTIONAL)}
+    fields |= {key: _printable_in(json.loads(about.get(key, "{}"))) for key in _TABLES}
     fields["seconds"] = float(about["seconds"])
-    return Record(**fields, arms=arms, verdicts=json.loads(groups["/claims"].attrs["verdicts"]))
+    return Record(
+        **fields, arms=arms, verdicts=_printable_in(json.loads(groups["/claims"].attrs["verdicts"]))
+    )
+
+
+def printable(value: Any) -> str:
+    """A text of somebody else's file, without the control characters that steer a terminal."""
+    return "".join(
+        letter if letter in "\n\t" or unicodedata.category(letter) != "Cc" else "\ufffd"
+        for letter in str(value)
+    )
+
+
+def _printable_in(value: Any) -> Any:
+    """The same, of all texts of a JSON value."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(key): _printable_in(one) for key, one in value.items()}
+    return [_printable_in(one) for one in value] if isinstance(value, list) else value
 
 
 def _part(groups: Mapping[str, xr.Dataset], arm: str, part: str, schema: str) -> xr.Dataset:

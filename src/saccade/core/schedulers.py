@@ -81,7 +81,7 @@ class Shared:
         except Exception as error:
             why = f"this training cannot be sent to workers: {described(error)}"
             raise ConfigError(f"scheduler: {why}") from error
-        if b"_make_skeleton_class" in self.payload and b"_ModuleMeta" in self.payload:
+        if b"_make_skeleton_class" in pickled and b"_ModuleMeta" in pickled:
             raise ConfigError(
                 "scheduler: got an Equinox module of a script or notebook, allowed: one of a .py "
                 "file beside it, which is imported"
@@ -354,7 +354,8 @@ class LocalProcesses(AbstractScheduler):
             yield Ended(place, None if error else content, error, str(one.process.pid))
 
     def leave_out(self, worker: str, why: str, always: bool = True) -> None:
-        assert not always, "processes of one machine are alike"
+        if always:  # processes of one machine are alike: another one would not fit either
+            raise SaccadeError(f"worker process {worker}: {why}")
 
     def stop(self) -> None:
         busy = [one for one in self._processes if one.place is not None]
@@ -449,6 +450,9 @@ def _serve(connection: Connection, one_core: bool, count: int) -> None:
             here.send(*answer)
         except OSError:
             return
+        except Exception as error:
+            why = f"the result of a call cannot be sent ({described(error)})"
+            here.send("error", RuntimeError(why))
 
 
 def sendable(error: BaseException) -> BaseException:

@@ -12,6 +12,7 @@ import json
 import os
 import struct
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ __all__: list[str] = []
 
 _MAGIC = b"SACCADE\x01"
 _TRAILER = struct.Struct(">8sQ32s")
+_USED = ".used"
+"""The file of a folder on which those who read from it hold a shared lock."""
 
 
 def write_sealed(path: Path, payload: bytes) -> None:
@@ -130,6 +133,37 @@ def locked(path: Path, waiting: Any = None) -> Iterator[None]:
                 continue  # it was removed while we waited: others lock another file by now
             yield
             return
+
+
+class Use:
+    """A process reads finished trainings of a folder for as long as this object exists: nobody
+    removes them. Many processes may do so at once.
+    """
+
+    def __init__(self, folder: Path):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = os.open(folder / _USED, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            why = f"{error.strerror or error}; nothing was changed"
+            raise FileError(f"cannot write {folder / _USED}: {why}") from error
+        weakref.finalize(self, os.close, file)
+        fcntl.flock(file, fcntl.LOCK_SH)
+
+
+def is_used(folder: Path) -> bool:
+    """Whether a process reads finished trainings of a folder."""
+    try:
+        file = os.open(folder / _USED, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
 
 
 def _is_file(path: Path, file: Any) -> bool:

@@ -173,7 +173,7 @@ class ClaimComparison:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader needs where checks are missing."""
-        return self.undetermined if self.alone or not self.checks else ()
+        return self.undetermined if self.verdict_differs or self.alone or not self.checks else ()
 
     @property
     def verdict_differs(self) -> bool:
@@ -369,7 +369,20 @@ def _facts(a: Record, b: Record) -> tuple[Pair, ...]:
         Pair(name, getattr(a, name) or "not known", getattr(b, name) or "not known")
         for name in ("device", "precision", "commit")
     ]
+    lost = [_lost(record) for record in (a, b)]
+    if lost != ["none", "none"]:  # trajectories are compared over the other members
+        facts.append(Pair("members diverged or not trained", *lost))
     return tuple(facts)
+
+
+def _lost(record: Record) -> str:
+    """How many members of each arm have no number at the end."""
+    counts = []
+    for name, arm in record.arms.items():
+        marks = (arm.diverged, arm.not_trained)
+        lost = sum(int(one.sum()) for one in marks if one is not None)
+        counts += [f"{name}: {lost}"] if lost else []
+    return "; ".join(counts) or "none"
 
 
 def _seeds_of(record: Record) -> set[int]:

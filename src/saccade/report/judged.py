@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from saccade.core.adaptive_map import is_cell
+from saccade.core.adaptive_map import AdaptiveMap, is_cell
 from saccade.core.bound import Verdict
 from saccade.core.claim import Check, Claim, Judgement
 from saccade.core.errors import FileError
@@ -100,6 +100,15 @@ class JudgedClaim:
     judgement: Judgement
 
     @property
+    def preset(self) -> str:
+        """The record's preset, and whether it is a map of this claim."""
+        return f"{self.record.preset}, map" if self.is_map else self.record.preset
+
+    @property
+    def is_map(self) -> bool:
+        return AdaptiveMap.of(self.record) is not None
+
+    @property
     def seeds(self) -> str:
         """Seeds that have a number, of those run in the arms that the claim rests on; "none" if
         no seed enters the numbers.
@@ -127,8 +136,15 @@ def judged_claims(entries: Sequence[Entry]) -> list[JudgedClaim]:
         JudgedClaim(place, study, record, claim, judgement)
         for place, (study, record) in enumerate(entries)
         for claim, judgement in zip(study.claims, study.judge(record), strict=True)
+        if _is_about(record, claim.id)
     ]
     return sorted(rows, key=lambda row: (natural(row.claim.id), row.study.name, row.entry))
+
+
+def _is_about(record: Record, claim: str) -> bool:
+    """Whether a record can say anything of a claim: a map has the numbers of one alone."""
+    mapped = AdaptiveMap.of(record)
+    return mapped is None or mapped.claim == claim
 
 
 _LAST = {"A": 19, "B": 16, "C": 15, "D": 10}
@@ -176,9 +192,10 @@ def _is_built_in(study: AnyStudy) -> bool:
 
 
 def counts(rows: Sequence[JudgedClaim]) -> list[Counts]:
-    """The verdicts by kind of claim, and by preset if there are several; kinds without claims are
-    left out.
+    """The verdicts by kind of claim, and by preset if there are several; kinds without claims, and
+    maps of claims, are left out.
     """
+    rows = [row for row in rows if not row.is_map]
     presets = sorted({row.record.preset for row in rows}, key=lambda one: (one != "paper", one))
     found: dict[tuple[str, str], list[Verdict]] = {}
     for preset, kind in itertools.product(presets, KINDS):

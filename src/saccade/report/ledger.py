@@ -23,7 +23,7 @@ def ledger_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """The rows as plain JSON, by claim number."""
     rows = []
     for row in judged_claims(entries):
-        plain = {"claim": row.claim.id, "study": row.study.name, "preset": row.record.preset}
+        plain = {"claim": row.claim.id, "study": row.study.name, "preset": row.preset}
         plain |= {name: getattr(row.claim, name) for name in TEXTS} | row.judgement.plain()
         plain |= {"explanation": row.claim.explanation(row.judgement)}
         plain |= {"changed": row.judgement.changed, "commit": row.record.commit}

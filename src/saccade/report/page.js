@@ -61,6 +61,7 @@
         mode: "vega-lite", renderer: "svg", tooltip: { theme: "light" },
         actions: { export: true, source: false, compiled: false, editor: false },
       });
+      chart.querySelector("summary")?.setAttribute("aria-label", "Save this chart as a picture");
       views.get(chart)?.view.finalize();
       views.set(chart, { view, names: (specification.params || []).map((one) => one.name) });
       if (choice) offer(chart, choice);
@@ -112,7 +113,9 @@
       };
       if (choice.by === "slider") {
         Object.assign(input, { type: "range", min: 0, max: choice.names.length - 1, value: choice.at });
-        input.addEventListener("input", () => { input.setAttribute("aria-valuetext", choice.names[input.value]); show(Number(input.value)); });
+        const tell = () => input.setAttribute("aria-valuetext", choice.names[input.value]);
+        tell();
+        input.addEventListener("input", () => { tell(); show(Number(input.value)); });
       } else {
         const list = document.createElement("datalist");
         list.id = figure.id + "-words";
@@ -150,7 +153,7 @@
 
   // Tiles say what they are about, in the words of the claims themselves.
   for (const tile of all("a.tile")) {
-    const statement = document.getElementById(tile.hash.slice(1))?.querySelector(".statement");
+    const statement = document.getElementById(decodeURIComponent(tile.hash.slice(1)))?.querySelector(".statement");
     if (statement) tile.title = statement.textContent;
   }
 
@@ -159,14 +162,17 @@
     study.addEventListener("toggle", () => { if (study.open) drawWithin(study); });
   }
   function reveal() {
-    const name = decodeURIComponent(location.hash.slice(1));
+    let name = location.hash.slice(1);
+    try { name = decodeURIComponent(name); } catch (error) { /* as it is, if it is not encoded */ }
     if (!name) return;
     const target = document.getElementById(name) || all("[data-claim]").find((row) => row.dataset.claim === name);
     if (!target) return;
     if (target.matches(".row") && target.hidden) { form.reset(); filter(); }
     for (let part = target; part; part = part.parentElement) if (part.matches("details")) part.open = true;
     target.scrollIntoView();
-    target.querySelector("summary")?.focus({ preventScroll: true });
+    const focused = target.matches("details") ? target.querySelector("summary") : target;
+    if (focused === target && !target.matches("a, button, input")) target.tabIndex = -1;
+    focused.focus({ preventScroll: true });
   }
   addEventListener("hashchange", reveal);
   // A second click on the same link changes no hash.
@@ -220,6 +226,6 @@
       for (const chart of views.keys()) await draw(chart);
     }, 300);
   });
-  reveal();
   drawWithin(document);
+  reveal();
 })();

@@ -67,6 +67,8 @@ def render_page(entries: Sequence[Entry]) -> str:
     anchors = _anchors(entries)
     drawings = _drawings(figures, anchors)
     ledger = [_ledger_row(row, anchors[row.entry]) for row in rows]
+    for shown, anchor in zip(ledger, _numbered([one["anchor"] for one in ledger]), strict=True):
+        shown["anchor"] = anchor
     sections = [
         _section(entry, anchor, problems[place])
         | {"claims": [shown for row, shown in zip(rows, ledger, strict=True) if row.entry == place]}
@@ -75,10 +77,10 @@ def render_page(entries: Sequence[Entry]) -> str:
         | {"seeds": sorted({seed for one in figures[place] for seed in charts.seeds_of(one)})}
         for place, (entry, anchor) in enumerate(zip(entries, anchors, strict=True))
     ]
-    shown = _cards(rows, ledger, sections, figures)
+    cards = _cards(rows, ledger, sections, figures)
     javascript = Markup(javascript_libraries()) if any(figures) else ""
     parts = {"ledger": ledger, "sections": sections, "symbols": SYMBOLS, "javascript": javascript}
-    parts |= {"cards": shown, "filters": _filters(ledger)}
+    parts |= {"cards": cards, "filters": _filters(ledger)}
     return template("page.html.jinja").render(parts, kinds=counts(rows), changed=changed(rows))
 
 
@@ -94,8 +96,12 @@ def _order(entry: Entry) -> tuple[Any, ...]:
 
 def _group(entry: Entry) -> str:
     """The card to which a record belongs: its paper, or what its study says of it."""
-    paper = paper_of(entry[0])
-    return paper.citation if paper else entry[0].paper or entry[0].title
+    study, paper = entry[0], paper_of(entry[0])
+    if paper is not None:
+        return paper.citation
+    cited = study.paper or study.title
+    # Claims of other people about one of the papers are not those of its card.
+    return f"{cited}: other studies" if cited in {one.citation for one in PAPERS} else cited
 
 
 def _cards(
@@ -206,12 +212,8 @@ def javascript_libraries() -> str:
 
 
 def _anchors(entries: Sequence[Entry]) -> list[str]:
-    anchors: list[str] = []
-    for study, record in entries:
-        anchor = _slug(f"{study.name}-{record.preset}").strip("-")
-        same = sum(other == anchor or other.startswith(f"{anchor}--") for other in anchors)
-        anchors.append(f"{anchor}--{same + 1}" if same else anchor)
-    return anchors
+    named = [_slug(f"{study.name}-{record.preset}").strip("-") for study, record in entries]
+    return _numbered(named)
 
 
 def _ledger_row(row: JudgedClaim, anchor: str) -> dict[str, Any]:
@@ -221,10 +223,10 @@ def _ledger_row(row: JudgedClaim, anchor: str) -> dict[str, Any]:
     hidden = {"verdict": "", "reason": ""} if judgement.cells else {}
     measured = measured_anywhere(judgement)
     checks = [vars(finding) | {"measured": text} | hidden for finding, text in measured]
-    shown = {"anchor": f"{anchor}-{_slug(row.claim.id)}", "maps": verdict_maps(judgement)}
+    shown = {"anchor": f"claim-{anchor}-{_slug(row.claim.id)}", "maps": verdict_maps(judgement)}
     shown |= {"section": anchor, "group": _group((row.study, row.record))}
     shown |= {"status": "registered" if judgement.registered else "exploratory"}
-    shown |= {"study": row.study.name, "preset": row.record.preset, "seeds": row.seeds}
+    shown |= {"study": row.study.name, "preset": row.preset, "seeds": row.seeds}
     shown |= {"explanation": row.claim.explanation(judgement), "checks": checks}
     shown |= {"changed": judgement.changed, "stored": bool(note_of(row.study))}
     return vars(row.claim) | vars(judgement) | shown
@@ -268,12 +270,22 @@ def _figure(figure: Figure, points: int, section: str, narrow: bool = False) -> 
     # Without a time, so that the same page has the same bytes.
     packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     about = {"title": figure.title, "caption": figure.caption}
-    return about | {"anchor": f"{section}-{_slug(figure.name)}", "packed": Markup(packed)}
+    return about | {"anchor": f"figure-{section}-{_slug(figure.name)}", "packed": Markup(packed)}
+
+
+def _is_swept(value: Any) -> bool:
+    """Whether a setting has several values, as `describe` writes them; not one named `sweep`."""
+    return (
+        isinstance(value, Mapping)
+        and isinstance(value.get("sweep"), str)
+        and isinstance(value.get("values"), list)
+        and all(isinstance(one, int | float) for one in value["values"])
+    )
 
 
 def _settings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """The config as dotted names and values."""
-    if isinstance(value, Mapping) and "sweep" in value and len(value["values"]) > _LISTED:
+    if _is_swept(value) and len(value["values"]) > _LISTED:
         ends = f"{tick(min(value['values']))} to {tick(max(value['values']))}"
         yield name, f"{ends}, {len(value['values'])} values by {value['sweep']}"
     elif isinstance(value, Mapping):
@@ -286,4 +298,16 @@ def _settings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", text)
+    """Letters and digits of any language, so that a link can be read."""
+    return re.sub(r"\W+", "-", text)
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """The same names, with a number behind those that stood there before."""
+    found: dict[str, None] = {}
+    for name in names:
+        count, free = 2, name
+        while free in found:
+            free, count = f"{name}--{count}", count + 1
+        found[free] = None
+    return list(found)

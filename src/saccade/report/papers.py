@@ -234,11 +234,12 @@ def finding_of(paper: Paper, rows: Sequence[JudgedClaim]) -> Finding | None:
     """The first finding whose claims all have the verdicts that it presupposes.
 
     A claim in records of several presets counts with the preset paper or, without it, with the
-    first one of the alphabet; several records of this preset must agree.
+    first one of the alphabet; several records of this preset must agree. Sweeps and maps, which
+    have other settings, do not count.
     """
     found: dict[str, dict[str, set[Verdict]]] = {}
     for row in rows:
-        its_paper = paper_of(row.study)
+        its_paper = None if row.judgement.cells else paper_of(row.study)
         if its_paper is not None and its_paper.letter == paper.letter:
             presets = found.setdefault(row.claim.id, {})
             presets.setdefault(row.record.preset, set()).add(row.judgement.verdict)
