@@ -916,6 +916,8 @@ def test_a_record_below_the_full_size_is_undetermined():
         "undetermined",
         "fails",
     ]
+    cells = sized.judge(record_of(SWEPT, sweeps=RATES), Config(8)).cells
+    assert {verdict for _, verdict, _ in cells} == {"undetermined"}
 
 
 # -- known verdicts --------------------------------------------------------------------------------

@@ -188,7 +188,9 @@ class Claim:
         judged = self._judged(record, config)
         if self.full_size is None or self.full_size[0](config):
             return judged
-        return dataclasses.replace(judged, verdict="undetermined", reason=self._needed)
+        cells = tuple((at, "undetermined", findings) for at, _, findings in judged.cells)
+        undetermined: Any = {"verdict": "undetermined", "reason": self._needed, "cells": cells}
+        return dataclasses.replace(judged, **undetermined)
 
     def _partly(
         self, unmet: Mapping[int, str], measured: Sequence[Any], is_swept: bool
