@@ -248,6 +248,7 @@ def test_a_wrong_option_is_one_line_and_exit_code_two(
     arguments, told, capsys, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("saccade.registry._loaded", {})  # studies that other tests loaded
     assert called(*arguments) == 2
     printed = capsys.readouterr()
     assert printed.out == ""

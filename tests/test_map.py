@@ -240,20 +240,20 @@ def answer(capsys, workplace):
 @pytest.fixture(scope="module")
 def full(workplace):
     """The record of a map with its full lattice."""
-    assert main(["map", "toy_map.py", *SMALL, "--full"]) == 0
-    (file,) = workplace.glob("runs/*/record.nc")
+    assert main(["map", "toy_map.py", *SMALL, "--full", "-o", "full"]) == 0
+    (file,) = workplace.glob("full/*/record.nc")
     return find_study("toy_map.py"), Record.open(file), file
 
 
 @pytest.mark.usefixtures("full")
 def test_a_second_run_finds_everything_in_the_cache(answer, workplace):
-    before = next(workplace.glob("runs/*/figures/*.png")).read_bytes()
-    code, out, _ = answer(*SMALL, "--full")
+    before = next(workplace.glob("full/*/figures/*.png")).read_bytes()
+    code, out, _ = answer(*SMALL, "--full", "-o", "full")
     assert code == 0
     ((trained, cached),) = re.findall(r"(\d+) trainings, (\d+) from the cache", out)
     assert int(trained) == int(cached) > 1
     assert "the full lattice has 81" in out
-    assert next(workplace.glob("runs/*/figures/*.png")).read_bytes() == before
+    assert next(workplace.glob("full/*/figures/*.png")).read_bytes() == before
 
 
 def test_the_record_is_judged_and_says_what_was_mapped(full):
@@ -343,7 +343,7 @@ def test_too_few_cells_stop_the_refinement_and_say_so(answer):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "--x: got 'nothing', allowed: NAME=LOW..HIGH"),
+        ([], "--x: got nothing, allowed: NAME=LOW..HIGH"),
         (["--x", "rate=1"], "--x: got 'rate=1', allowed: NAME=LOW..HIGH"),
         (["--x", "rate=a..b"], "--x: got 'rate=a..b', allowed: NAME=LOW..HIGH"),
         ([*AXES[:2], "--y", "wrong=0..1"], "sweep wrong: no such number, allowed:"),
@@ -444,7 +444,7 @@ def test_a_map_counts_once_and_only_for_its_claim(full):
     study, record, _ = full
     rows = judged_claims([(study, record), (study, record)])
     assert {row.claim.id for row in rows} == {"T-1"}
-    assert {row.preset for row in rows} == {"quick, map"}
+    assert {row.preset for row in rows} == {"quick, map of rate and embedding_std"}
     assert counts(rows) == []
 
 

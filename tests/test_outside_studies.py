@@ -135,7 +135,7 @@ def test_a_record_of_an_unknown_study_is_shown_with_its_stored_verdicts(
 @pytest.mark.parametrize(
     ("before", "after", "why"),
     [
-        ('end["loss"]', 'end["entropy"]', "KeyError: [^;]*entropy[^;]*"),
+        ('end["loss"]', 'end["entropy"]', "claim [^;]*: KeyError: [^;]*entropy[^;]*"),
         (
             "    seeds: int = 3\n",
             "    added: int\n    seeds: int = 3\n",

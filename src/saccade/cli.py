@@ -164,7 +164,8 @@ def _map_axes(options: MapOptions, config: Any) -> "dict[str, MapAxis]":
             name, low, high = found[1].strip(), float(found[2]), float(found[3])  # pyright: ignore[reportOptionalSubscript]
         except (TypeError, ValueError):
             allowed = "NAME=LOW..HIGH with numbers, e.g. rate=1e-3..10"
-            raise ConfigError(f"--{flag}: got {text or 'nothing'!r}, allowed: {allowed}") from None
+            got = repr(text) if text else "nothing"
+            raise ConfigError(f"--{flag}: got {got}, allowed: {allowed}") from None
         path = path_of(name.replace("-", "_"), sweepable(config))
         scale: Any = found[4] or ("log" if low > 0 and high >= 10 * low else "linear")  # pyright: ignore[reportOptionalSubscript]
         axes[flag] = MapAxis(path, low, high, scale)

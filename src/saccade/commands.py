@@ -113,12 +113,22 @@ def _next_commands(
     study: Study[Any], judgements: Sequence[Judgement], folder: Path
 ) -> Iterator[str]:
     """What a user may want to see after a run: the page, and why a claim does not hold."""
-    file = loaded_from(study)
-    own = () if file is None else ("--study", shown_path(file))
-    yield shlex.join(["saccade", "report", str(folder), "-o", "report.html", *own])
+    yield page_command(study, folder)
+    own = _own(study)
     others = sorted(judgements, key=lambda one: one.verdict != "fails")  # an open one comes last
     if other := next((one for one in others if one.verdict != "holds"), None):
         yield shlex.join(["saccade", "explain", other.claim, "--records", str(folder), *own])
+
+
+def page_command(study: Study[Any], folder: Path) -> str:
+    """The command that makes the page of a run."""
+    return shlex.join(["saccade", "report", str(folder), "-o", "report.html", *_own(study)])
+
+
+def _own(study: Study[Any]) -> tuple[str, ...]:
+    """How a command names a study that is a file of the user."""
+    file = loaded_from(study)
+    return () if file is None else ("--study", shown_path(file))
 
 
 def shown_path(file: Path) -> str:
@@ -251,8 +261,15 @@ def reproduce_command(options: ReproduceOptions, _: list[str]) -> int:
     else:
         terminal.print_to_terminal(terminal.ledger_table(rows))
         print(f"{display.summary()}; the page: {options.page}")
-    if others := changed(judged_claims(entries)):
+    judged = judged_claims(entries)
+    if others := changed(judged):
         raise SaccadeError(f"other verdicts than the known ones: {', '.join(others)}")
+    if not options.json:
+        known = sum(row.judgement.known is not None for row in judged)
+        print(f"verdicts as known: {known} of {counted(len(rows), 'claim')}")
+        for name, lacking in absent.items():
+            if lacking:
+                print(f"left out: {name} ({lacking})")
     return 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from saccade.commands import lab_of, require_data, save_figures
+from saccade.commands import lab_of, page_command, require_data, save_figures
 from saccade.core.adaptive import Lattice, MapAxis
 from saccade.core.adaptive_map import AdaptiveMap
 from saccade.core.config import describe
@@ -28,7 +28,7 @@ def map_command(
         record = wanted.run(study, config, lab, options.preset, options.full)
         folder = _folder(options, study, config, wanted)
         record.save(folder / "record.nc")
-        save_figures(study.drawn(record), folder / "figures")
+        figures = save_figures(study.drawn(record), folder / "figures")
     about = _summary(study, record)
     if options.json:
         print(json.dumps(about | {"record": str(folder / "record.nc")}, indent=2))
@@ -36,6 +36,9 @@ def map_command(
     for line in _lines(about):
         print(line)
     print(f"{display.summary()}; record and figures: {folder}")
+    for figure in figures:
+        print(f"figure: {figure}")
+    print(f"next: {page_command(study, folder)}")
     return 0
 
 

@@ -29,7 +29,7 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.bound import AbstractBound, Verdict
-from saccade.core.errors import ConfigError
+from saccade.core.errors import ConfigError, SaccadeError, described, located, place_of
 from saccade.core.record import Arm, MissingArmError, Record
 from saccade.core.statistics import AbstractStatistic, Finding, Mean
 
@@ -215,6 +215,13 @@ class Claim:
                 measured.append(_measured(check, record, config))
             except (PremiseNotMetError, MissingArmError) as error:
                 unmet[place] = f"premise not met: {error}"
+            except SaccadeError:
+                raise
+            except Exception as error:
+                if place_of(error) is None:
+                    raise
+                why = f"{described(error)}{located(error)}"
+                raise ConfigError(f"claim {self.id}, {check.quantity}: {why}") from error
         if unmet:
             return self._partly(unmet, measured, bool(record.sweeps))
         dims = _dims([sample for samples, *_ in measured for sample in samples])

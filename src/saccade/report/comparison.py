@@ -43,7 +43,7 @@ from saccade.core.claim import Judgement, without_nan
 from saccade.core.errors import ConfigError
 from saccade.core.record import Arm, Record
 from saccade.core.statistics import LEVEL, Finding
-from saccade.report.formatting import counted, natural, tick
+from saccade.report.formatting import counted, measured, natural, tick
 from saccade.report.judged import Entry, note_of
 
 Outcome = Literal["exceeds", "within", "cannot be compared"]
@@ -461,7 +461,7 @@ def _claim(name: str, statement: str, a: Judgement, b: Judgement) -> ClaimCompar
         for (at, quantity, place), one in first.items()
         if (other := second.get((at, quantity, place))) is not None
     )
-    alone = _only(_places(first), _places(second))
+    alone = _only(_places(first, second), _places(second, first))
     why = tuple(
         f"undetermined in {record}: {one.reason}"
         for record, one in (("A", a), ("B", b))
@@ -481,10 +481,14 @@ def _findings(judgement: Judgement) -> dict[Place, Finding]:
     return found
 
 
-def _places(findings: Mapping[Place, Finding]) -> list[str]:
+def _places(findings: Mapping[Place, Finding], other: Mapping[Place, Finding]) -> list[str]:
+    """The findings that the other record lacks, with their numbers."""
     return [
-        quantity + (f" at {', '.join(f'{name} = {tick(one)}' for name, one in at)}" if at else "")
-        for at, quantity, _ in findings
+        quantity
+        + (f" at {', '.join(f'{name} = {tick(one)}' for name, one in at)}" if at else "")
+        + f": {measured(finding)}"
+        for (at, quantity, place), finding in findings.items()
+        if (at, quantity, place) not in other
     ]
 
 

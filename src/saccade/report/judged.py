@@ -101,8 +101,7 @@ class JudgedClaim:
 
     @property
     def preset(self) -> str:
-        """The record's preset, and whether it is a map of this claim."""
-        return f"{self.record.preset}, map" if self.is_map else self.record.preset
+        return preset_of(self.record)
 
     @property
     def is_map(self) -> bool:
@@ -128,6 +127,13 @@ class JudgedClaim:
             return str(run)
         least = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         return f"{least} of {run}"
+
+
+def preset_of(record: Record) -> str:
+    """The preset of a record, and what tells it from others of this preset."""
+    if (mapped := AdaptiveMap.of(record)) is not None:
+        return f"{record.preset}, map of {mapped.x.name} and {mapped.y.name}"
+    return ", ".join([record.preset, *(f"{name} swept" for name in record.sweeps)])
 
 
 def judged_claims(entries: Sequence[Entry]) -> list[JudgedClaim]:

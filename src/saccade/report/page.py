@@ -39,6 +39,7 @@ from saccade.report.judged import (
     counts,
     judged_claims,
     note_of,
+    preset_of,
     verdict_maps,
 )
 from saccade.report.papers import PAPERS, finding_of, paper_of
@@ -80,7 +81,7 @@ def render_page(entries: Sequence[Entry]) -> str:
     cards = _cards(rows, ledger, sections, figures)
     javascript = Markup(javascript_libraries()) if any(figures) else ""
     parts = {"ledger": ledger, "sections": sections, "symbols": SYMBOLS, "javascript": javascript}
-    parts |= {"cards": cards, "filters": _filters(ledger)}
+    parts |= {"cards": cards, "filters": _filters(ledger), "quick": _is_quick(entries)}
     return template("page.html.jinja").render(parts, kinds=counts(rows), changed=changed(rows))
 
 
@@ -164,6 +165,12 @@ def _telling(
     return _figure(small, charts.POINTS // 2, anchor, narrow=True)
 
 
+def _is_quick(entries: Sequence[Entry]) -> bool:
+    """Whether all records of the papers are of their quick presets, which are small."""
+    presets = {record.preset for study, record in entries if paper_of(study) is not None}
+    return presets == {"quick"}
+
+
 def _filters(ledger: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
     """What the claims can be filtered by, with values and their texts, in order of appearance."""
     fields = {"paper": "group", "verdict": "verdict", "study": "study", "status": "status"}
@@ -236,7 +243,7 @@ def _section(entry: Entry, anchor: str, problem: str) -> dict[str, Any]:
     study, record = entry
     swept = [f"{name} ({len(values)} values)" for name, values in record.sweeps.items()]
     theories = dict.fromkeys(arm.predicted_by for arm in record.arms.values() if arm.predicted_by)
-    facts = {"paper": study.paper, "preset": record.preset, "seeds": str(record.seeds)}
+    facts = {"paper": study.paper, "preset": preset_of(record), "seeds": str(record.seeds)}
     facts |= {"swept": ", ".join(swept), "theory": "; ".join(theories), "device": record.device}
     facts |= {"precision": record.precision, "wall time": duration(record.seconds)}
     facts |= {"commit": re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", record.commit)}
