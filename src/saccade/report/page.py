@@ -133,10 +133,9 @@ def _cards(
         verdicts += f", {first.count('undetermined')} undetermined"
         card["count"] = f"{counted(len(first), 'claim')}{where}: {verdicts}"
         card["figure"] = _telling(paper.figure if paper else (), own, sections, figures)
-        links = [(sections[place]["study"].name, sections[place]) for place in own]
         card["links"] = [
-            {"name": f"{study} ({one['facts']['preset']})", "anchor": one["anchor"]}
-            for study, one in links
+            {"name": f"{one['study'].name} ({one['facts']['preset']})", "anchor": one["anchor"]}
+            for one in (sections[place] for place in own)
         ]
         cards.append(card)
     return cards
@@ -171,11 +170,11 @@ def _is_quick(entries: Sequence[Entry]) -> bool:
     return presets == {"quick"}
 
 
-def _filters(ledger: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
-    """What the claims can be filtered by, with values and their texts, in order of appearance."""
+def _filters(ledger: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """What the claims can be filtered by, with its values in order of appearance."""
     fields = {"paper": "group", "verdict": "verdict", "study": "study", "status": "status"}
     values = {name: dict.fromkeys(row[key] for row in ledger) for name, key in fields.items()}
-    return {name: [(one, one) for one in some] for name, some in values.items() if len(some) > 1}
+    return {name: list(some) for name, some in values.items() if len(some) > 1}
 
 
 def drawn_figures(entry: Entry) -> tuple[list[Figure], str]:
