@@ -293,13 +293,13 @@ def test_gradients_are_finite_and_those_of_differences(kernel, seed):
 def test_attention_layers_are_those_of_the_forward_pass(kernel, monkeypatch):
     model, batch = built(dataclasses.replace(CONFIG, kernel=kernel)), sentences()
     seen, kind = [], type(model.layers[0].attention.kernel)
-    weights = kind.weights
+    sums = kind.sums
 
-    def watched(self: Any, scores: Any) -> Any:
-        seen.append(weights(self, scores))
-        return seen[-1]
+    def watched(self: Any, scores: Any, values: Any) -> Any:
+        seen.append(self.weights(scores))
+        return sums(self, scores, values)
 
-    monkeypatch.setattr(kind, "weights", watched)
+    monkeypatch.setattr(kind, "sums", watched)
     used = eqx.filter_jit(lambda model: (model(batch), list(seen)))(model)[1]
     monkeypatch.undo()
     layers = eqx.filter_jit(Encoder.attention_layers)(model, batch)

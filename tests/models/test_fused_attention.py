@@ -112,9 +112,10 @@ def test_a_common_offset_of_queries_and_keys_costs_no_precision():
 
 @each_kernel
 @each_mask
-@pytest.mark.parametrize("rows", [1, 4, LENGTH])
-def test_blocks_of_rows_change_nothing(kernel, seen, rows, monkeypatch):
-    monkeypatch.setattr(fused_attention, "ROWS_AND_KEYS", rows * SENTENCES * HEADS * LENGTH)
+@pytest.mark.parametrize("rows", [1, 4, LENGTH, 4 * LENGTH], ids="{} rows at once".format)
+def test_blocks_change_nothing(kernel, seen, rows, monkeypatch):
+    """One row, some rows, one head, or four of all six heads."""
+    monkeypatch.setattr(fused_attention, "BLOCKS", {jax.default_backend(): rows * LENGTH})
     with jax.enable_x64(True):
         parts, mask = drawn(), None if seen is None else jnp.asarray(seen)
         one = KERNELS[kernel]
@@ -127,7 +128,7 @@ def test_blocks_of_rows_change_nothing(kernel, seen, rows, monkeypatch):
 @each_kernel
 def test_blocks_keep_no_table_of_all_queries_and_keys(kernel, monkeypatch):
     """The memory of forward and backward pass grows with the length, not with its square."""
-    monkeypatch.setattr(fused_attention, "ROWS_AND_KEYS", 2**14)
+    monkeypatch.setattr(fused_attention, "BLOCKS", {jax.default_backend(): 2**14})
 
     def memory(length: int) -> int:
         parts = drawn(length=length)

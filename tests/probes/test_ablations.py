@@ -87,5 +87,5 @@ def test_rows_in_blocks_hide_the_same_keys(monkeypatch):
     seen = jnp.asarray(random.random((2, 7)) < 0.7).at[:, 0].set(True)
     how: Any = {"padding_weight": 0.3, "future_weight": 0.0, "rounded": True}
     whole = in_rows(SOFTMAX, *parts, seen, **how)
-    monkeypatch.setattr("saccade.models.fused_attention.ROWS_AND_KEYS", 2 * 2 * 7 * 2)
+    monkeypatch.setattr("saccade.models.fused_attention.BLOCKS", {jax.default_backend(): 7 * 2})
     np.testing.assert_allclose(in_rows(SOFTMAX, *parts, seen, **how), whole, rtol=1e-5, atol=1e-6)

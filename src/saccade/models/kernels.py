@@ -35,6 +35,12 @@ class AbstractKernel(eqx.Module):
     def weights(self, scores: Float[Array, "*some key"]) -> Float[Array, "*some key"]:
         """Weights of the keys; a key with score minus infinity has weight exactly 0."""
 
+    def sums(
+        self, scores: Table, values: Float[Array, "*#some key feature"]
+    ) -> Float[Array, "*some query feature"]:
+        """The sums of values by the weights of the scores."""
+        return jnp.einsum("...qk,...kd->...qd", self.weights(scores), values)
+
     def of_query(
         self, query: Float[Array, " part"], keys: Float[Array, "part key"]
     ) -> Float[Array, " key"]:
@@ -52,6 +58,15 @@ class Softmax(AbstractKernel):
 
     def weights(self, scores: Float[Array, "*some key"]) -> Float[Array, "*some key"]:
         return jax.nn.softmax(scores, axis=-1)
+
+    def sums(
+        self, scores: Table, values: Float[Array, "*#some key feature"]
+    ) -> Float[Array, "*some query feature"]:
+        # Divided behind the sums: there are fewer of them than weights.
+        largest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
+        weights = jnp.exp(scores - largest)
+        total = jnp.sum(weights, axis=-1, keepdims=True)
+        return jnp.einsum("...qk,...kd->...qd", weights, values) / total
 
 
 class Gaussian(AbstractKernel):
