@@ -18,7 +18,9 @@ FILES = sorted((ROOT / "results").glob("*.nc.gz"))
 LEDGER = (ROOT / "docs" / "ledger.md").read_text().splitlines()
 WITHOUT_RECORD = {
     ("kernels_landscape", "paper"),
+    ("kernels_landscape", "small"),
     ("kernels_training", "paper"),
+    ("kernels_training", "small"),
     ("topics_pretrained", "paper"),
 }
 """Presets that are registered, and not yet run at their size."""

@@ -38,6 +38,7 @@ TOGETHER = {
     "C-17": {"C-17d"},
     "D-5b": {"D-5"},
     "D-9": {"D-9d"},
+    "D-9f": {"D-9i"},
     **diagnosis_records.TOGETHER,
 }
 """Claims that share their numbers with others, which every refutation breaks as well."""

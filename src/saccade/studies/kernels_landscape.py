@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -32,9 +33,11 @@ from saccade.probes.landscape import LossPlane
 from saccade.probes.performance import Accuracy, Losses
 from saccade.studies import kernels_training
 from saccade.studies._encoders import (
+    AT_SIZE,
     LEARNED,
     MEASURED,
     POSTERS,
+    SMALL,
     TITLES,
     AbstractEncoderConfig,
     trained,
@@ -178,38 +181,56 @@ def _votes(task: str, arms: Arms, config: Config) -> xr.DataArray:
     return votes.sum("measure").astype(float).where(known.all("measure") & (last > LEARNED))
 
 
+def _checks(tasks: Sequence[str]) -> tuple[Check, ...]:
+    return tuple(
+        Check(
+            f"measures of three by which softmax is as rough or rougher, {TITLES[task]}",
+            partial(_votes, task),
+            AtLeast(2.0),
+            tuple(f"{task}_{name}" for name in ("first", *KERNEL_TITLES)),
+        )
+        for task in tasks
+    )
+
+
+def _planes_of(points: int, examples: int, config: Config) -> bool:
+    enough = config.points >= points and config.examples >= examples
+    return enough and config.more_steps >= 100 and config.draws >= 5
+
+
 WHOLE = (
-    lambda config: (
-        kernels_training.WHOLE[0](config)
-        and config.more_steps >= 100
-        and config.points >= 31
-        and config.draws >= 5
-        and config.examples >= 128
-    ),
+    lambda config: kernels_training.WHOLE[0](config) and _planes_of(31, 128, config),
     "both tasks at their size, 20,000 and 100 steps, and planes as in the preset paper",
 )
+WORDS = (
+    lambda config: kernels_training.WORDS[0](config) and _planes_of(21, 64, config),
+    "reviews of 128 words, 2,500 and 100 steps, and planes as in the preset small",
+)
+RELATIVE = "The measures are relative to the range of a plane, which differs between kernels"
 CLAIMS = (
     Claim(
         "D-10",
         "After training with softmax, the loss of softmax over planes of queries and keys is at"
         " least as rough as that of the Gaussian kernel",
         "Song 2024, figure 3",
-        tuple(
-            Check(
-                f"measures of three by which softmax is as rough or rougher, {title}",
-                partial(_votes, task),
-                AtLeast(2.0),
-                tuple(f"{task}_{name}" for name in ("first", *KERNEL_TITLES)),
-            )
-            for task, title in TITLES.items()
-        ),
+        _checks(AT_SIZE),
         "two of three measures, for both tasks, means over five draws, as specified, where ties"
         " count for softmax; here the mean over seeds of their number. Undetermined if softmax has"
-        " not learned. The measures are relative to the range of a plane, which differs between"
-        " kernels",
+        f" not learned. {RELATIVE}",
         paper="the contours of softmax look rougher",
         statistic=Mean(3),
         full_size=WHOLE,
+    ),
+    Claim(
+        "D-10b",
+        "On reviews as words, after training a small transformer with softmax, the loss of softmax"
+        " over planes of queries and keys is at least as rough as that of the Gaussian kernel",
+        kernels_training.SIZE,
+        _checks(SMALL),
+        "two of three measures, means over five draws; undetermined if softmax has not learned."
+        f" {RELATIVE}",
+        statistic=Mean(3),
+        full_size=WORDS,
     ),
 )
 
@@ -311,14 +332,22 @@ DIVERGENCES = divergences(
     """
 )
 
-FIELDS = [field.name for field in dataclasses.fields(AbstractEncoderConfig)]
+
+def _first_stage(preset: str) -> dict[str, Any]:
+    """The settings that both studies share."""
+    fields = dataclasses.fields(AbstractEncoderConfig)
+    return {one.name: getattr(kernels_training.PRESETS[preset], one.name) for one in fields}
+
+
 QUICK = Config(
-    **{name: getattr(kernels_training.QUICK, name) for name in FIELDS},
+    **_first_stage("quick"),
     more_steps=4,
     points=5,
     draws=2,
     examples=16,
 )
-PRESETS = {"quick": QUICK, "paper": Config(first_seed=1000)}
+TWO_CORES = Config(**_first_stage("small"), points=21, examples=64)
+"""Beyond the first stage, a quarter of an hour on two cores."""
+PRESETS = {"quick": QUICK, "small": TWO_CORES, "paper": Config(first_seed=1000)}
 ABOUT = ("kernels_landscape", "Is the loss of Gaussian attention smoother?", PAPER)
 STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES)
