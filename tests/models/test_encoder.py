@@ -343,7 +343,7 @@ def test_a_record_says_how_attention_was_computed():
     assert CONFIG.about == {}
     said = dataclasses.replace(CONFIG, fused=True).about["attention_form"]
     on_gpu = jax.default_backend() == "gpu"
-    assert said.startswith("explicit, in blocks of rows: ")
+    assert said.startswith("explicit, in blocks: ")
     assert ("in eights" if on_gpu else "no fused attention on cpu") in said
     record = Recording((), Every(1))
     trained = Lab(progress=None).train(

@@ -1,4 +1,4 @@
-"""Attention by blocks of rows and by the fused kernel of softmax equals the explicit form."""
+"""Attention by blocks and by the fused kernel of softmax equals the explicit form."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from saccade.core.optimiser import GradientDescent
 from saccade.models import fused_attention
 from saccade.models.encoder import EncoderConfig
 from saccade.models.fused_attention import by_softmax, in_rows, mixed, why_not_fused
-from saccade.models.kernels import KERNELS
+from saccade.models.kernels import KERNELS, AbstractKernel, Softmax
 from saccade.tasks.arrays import Arrays
 
 SENTENCES, HEADS, LENGTH, PART = 3, 2, 11, 4
@@ -76,7 +76,9 @@ def test_either_kernel_is_a_softmax_with_more_features(kernel, seen, scale):
             # Ratios of sums of some ten numbers; squares of the size of the scores are rounded.
             size = np.abs(theirs).max()
             np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-11 * max(size, 1.0))
-        assert all(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(wanted[1]))
+        # Where one key has nearly all weight, queries and keys hardly matter.
+        leaves = jax.tree.leaves(wanted if scale <= 1 else wanted[1])
+        assert all(np.abs(leaf).max() > 1e-3 for leaf in leaves)
 
 
 @each_kernel
@@ -152,6 +154,76 @@ def test_this_machine_says_why_it_does_not_fuse():
             np.testing.assert_array_equal(
                 mixed(kernel, *parts, fused=True), mixed(kernel, *parts, fused=False)
             )
+
+
+class Doubled(Softmax):
+    """A kernel that no fused form knows."""
+
+    def weights(self, scores: Any) -> Any:
+        return 2 * super().weights(scores)
+
+
+class Steep(AbstractKernel):
+    """Another one."""
+
+    normalised = False
+
+    def scores(self, queries: Any, keys: Any, scale: float | None = None) -> Any:
+        return jnp.einsum("...qd,...kd->...qk", queries, keys)
+
+    def weights(self, scores: Any) -> Any:
+        return scores**2
+
+
+@pytest.fixture
+def fusing(monkeypatch):
+    """A device that fuses, where a call of the fused kernel only raises."""
+
+    def fused(*parts: Any) -> Any:
+        raise RuntimeError("the fused kernel was called")
+
+    monkeypatch.setattr(fused_attention, "why_not_fused", lambda part: "")
+    monkeypatch.setattr(fused_attention, "_cudnn", fused)
+
+
+@each_kernel
+def test_what_has_no_fused_form_is_computed_explicitly(kernel, fusing):
+    parts = drawn()[:3]
+    with pytest.raises(RuntimeError, match="the fused kernel was called"):
+        mixed(KERNELS[kernel], *parts, fused=True)
+    for how in ({"future_weight": 0.0}, {"padding_weight": 0.5}, {"rounded": True}):
+        np.testing.assert_array_equal(
+            mixed(KERNELS[kernel], *parts, fused=True, **how),
+            mixed(KERNELS[kernel], *parts, **how),
+        )
+    for other in (Steep(), Doubled()):
+        np.testing.assert_array_equal(mixed(other, *parts, fused=True), mixed(other, *parts))
+
+
+@each_kernel
+def test_a_training_with_fused_attention_calls_the_fused_kernel(kernel, fusing, lab):
+    random = np.random.default_rng(0)
+    words = random.integers(1, 9, (12, 8))
+    task = Arrays.of((words, words[:, 0] % 2), test=(words, words[:, 0] % 2))
+    model = EncoderConfig(1, 2, 16, 16, kernel=kernel, fused=True)
+    with pytest.raises(Exception, match="the fused kernel was called"):
+        lab.train(task, model, GradientDescent(0.05), 2, seeds=1, batches=Minibatch(4))
+
+
+@each_kernel
+def test_a_query_that_sees_no_key_gets_nothing(kernel):
+    """As the first word of a decoder behind padding at the left."""
+    queries, keys, values, _ = drawn()
+    seen = jnp.arange(keys.shape[2]) > 0
+    seen = jnp.broadcast_to(seen, (keys.shape[0], keys.shape[2]))
+
+    def of(queries: Any, keys: Any, values: Any) -> Any:
+        return in_rows(KERNELS[kernel], queries, keys, values, seen, future_weight=0.0)
+
+    sums, back = jax.vjp(of, queries, keys, values)
+    np.testing.assert_array_equal(sums[:, :, 0], 0)
+    assert np.abs(sums[:, :, 1:]).min() > 0
+    assert all(np.isfinite(slope).all() for slope in back(jnp.ones_like(sums)))
 
 
 @pytest.mark.gpu

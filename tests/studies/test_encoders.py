@@ -3,6 +3,7 @@ small real runs.
 """
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from every_record import RECORDS, assert_alike
 from jax.flatten_util import ravel_pytree
-from record_parts import change, diverge, judged, on, plus, set_to
+from record_parts import change, checks_of, diverge, judged, on, plus, set_to, swap
 
 from saccade.core.errors import ConfigError
 from saccade.core.lab import Lab
@@ -22,8 +23,10 @@ from saccade.probes.curvature import parted
 from saccade.registry import find_study
 from saccade.studies import kernels_landscape, kernels_training
 from saccade.studies._encoders import (
+    AT_SIZE,
     EPSILON,
     POSTERS,
+    SMALL,
     TITLES,
     RelativeCurvature,
     contact_sheet,
@@ -32,6 +35,7 @@ from saccade.studies._encoders import (
 from saccade.studies.kernels_landscape import bend, minima, negative_share
 from saccade.tasks.arrays import Arrays
 
+SIZES = {"small": SMALL, "paper": AT_SIZE}
 TINY = dataclasses.replace(kernels_training.QUICK, seeds=2, steps=4, evaluations=2)
 
 # -- matched curvature -----------------------------------------------------------------------------
@@ -182,10 +186,65 @@ def test_two_measures_of_three_are_enough_and_one_is_not(kernels, verdict):
     assert judged(record)["D-10"].verdict == verdict
 
 
-def test_a_small_run_decides_nothing():
-    record = RECORDS["kernels_training"]()
-    small = dataclasses.replace(record, config=record.config | {"steps": 100})
+@pytest.mark.parametrize(
+    ("study", "field", "value"),
+    [
+        ("kernels_training", "steps", 100),
+        ("kernels_training", "held_out", 100),
+        ("kernels_landscape", "draws", 1),
+        ("kernels_landscape", "reach", 0.1),
+    ],
+)
+def test_a_small_run_decides_nothing(study, field, value):
+    record = RECORDS[study]()
+    small = dataclasses.replace(record, config=record.config | {field: value})
     assert {one.verdict for one in judged(small).values()} == {"undetermined"}
+
+
+@pytest.mark.parametrize("study", [kernels_training, kernels_landscape])
+def test_each_preset_is_large_enough_for_its_own_claims(study):
+    """Claims on reviews as words for `small`, those of the poster's tasks for `paper`."""
+    for claim in study.CLAIMS:
+        ours = {arm.partition("_")[0] for check in checks_of(claim) for arm in check.arms}
+        wanted = {preset for preset, tasks in SIZES.items() if ours == set(tasks)}
+        assert claim.full_size is not None
+        enough, _ = claim.full_size
+        assert {name for name, config in study.PRESETS.items() if enough(config)} == wanted
+
+
+def test_pictures_that_are_easier_do_not_decide_the_claims_of_the_poster():
+    easier = kernels_training.Config(drawing=dataclasses.replace(TINY.drawing, size=32))
+    assert not kernels_training.WHOLE[0](easier)
+
+
+def test_steps_that_cannot_be_matched_decide_nothing():
+    unit = "words_sgd_gaussian_matched"
+    record = change(unit, "step_unit", set_to(-0.1))(RECORDS["kernels_training"]())
+    judgements = judged(record)
+    assert judgements["D-9g"].verdict == "undetermined"
+    assert judgements["D-9f"].verdict == judgements["D-9j"].verdict == "holds"
+
+
+def test_measures_that_are_equal_count_for_neither_kernel_on_reviews():
+    record = RECORDS["kernels_landscape"]()
+    alike = swap("words_softmax", "words_gaussian")(record)
+    assert judged(alike)["D-10b"].verdict == "fails"
+    record = dataclasses.replace(
+        record, arms=record.arms | {"words_softmax": record.arms["words_gaussian"]}
+    )
+    assert judged(record)["D-10b"].verdict == "fails"
+
+
+@pytest.mark.data
+def test_reviews_are_bytes_or_the_first_words(real_data):
+    config = dataclasses.replace(kernels_training.PRESETS["small"], chosen=("text", "words"))
+    found: dict[str, Any] = {**config.tasks}
+    for name, ids, longest in (("text", 258, config.length), ("words", config.vocabulary, 128)):
+        assert found[name].vocabulary_size <= ids
+        assert found[name].splits["train"].words.shape == (25_000, longest)
+        assert found[name].splits["test"].size == config.held_out
+    assert found["words"].vocabulary_size == config.vocabulary
+    assert config.batch("words") == config.batch("text") == config.text_batch
 
 
 @pytest.mark.parametrize(

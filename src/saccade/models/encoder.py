@@ -9,7 +9,7 @@ LayerNorm stands before the head. Attention has any number of heads and either k
 key. Queries and keys may be normalised (`query_key_norm`: root mean square 1 in every head, then a
 trained scale) and divided by the square root of a temperature. With `future_weight=0` attention is
 causal, and the encoder a decoder; without skip connections (`skip=0`) nothing of x is kept where a
-block adds to it. Attention is computed in blocks of rows, or fused on a GPU
+block adds to it. Attention is computed in blocks, or fused on a GPU
 (`models/fused_attention.py`). Dropout (inverted: what is kept is divided by its probability) acts
 on the sum x_0, on what attention adds and on what the feed-forward block adds; not on attention
 weights or hidden units. It acts only if a key is given, which training does and measuring does not.
@@ -343,7 +343,7 @@ class EncoderConfig(AbstractModelConfig):
     """Divides all scores of attention."""
     fused: bool = False
     """Whether attention is computed by the fused kernel of a GPU, in bfloat16, where there is one;
-    else explicitly, in blocks of rows."""
+    else explicitly, in blocks."""
     head: HeadName = "classification"
     """classification: a label per sentence; masked: the word at every selected position."""
     pooling: Pooling = "mean"
@@ -391,7 +391,7 @@ class EncoderConfig(AbstractModelConfig):
         if not self.fused:
             return {}
         why = why_not_fused(self.dimension // self.heads)
-        how = f"explicit, in blocks of rows: {why}" if why else "fused, in bfloat16"
+        how = f"explicit, in blocks: {why}" if why else "fused, in bfloat16"
         return {"attention_form": how}
 
     @classmethod

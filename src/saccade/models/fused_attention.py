@@ -1,8 +1,9 @@
 """What attention adds up: sums of values, weighted by a kernel of queries and keys, without keeping
-a table of all queries and keys.
+a large table of all queries and keys.
 
-**Explicitly**, in blocks of heads or rows, which the backward pass computes again; anywhere, in the
-precision of the training (or with scores that are rounded to bfloat16, to see what that does).
+**Explicitly**, in blocks of heads or rows, which the backward pass computes again, unless all
+scores are few enough for one block; anywhere, in the precision of the training (or with scores that
+are rounded to bfloat16, to see what that does).
 Padding, and keys behind the query, may have any weight between hidden and seen.
 
 **Fused**, by the kernel of GPUs for softmax attention (cuDNN), in bfloat16. Padding is a number
@@ -34,7 +35,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from saccade.models.kernels import AbstractKernel, Softmax
+from saccade.models.kernels import AbstractKernel, Gaussian, Softmax
 
 PerHead = Float[Array, "sentence head position part"]
 Seen = Bool[Array, "sentence position"] | None
@@ -85,9 +86,20 @@ def mixed(
     """The sums of the values of the keys that are seen, by the weights of each query; `how` as
     `in_rows` has it, which attention that is fused has not.
     """
-    if fused and not why_not_fused(queries.shape[-1]):
+    if fused and _has_fused_form(kernel, **how) and not why_not_fused(queries.shape[-1]):
         return by_softmax(kernel, queries, keys, values, seen, _cudnn, jnp.bfloat16)
     return in_rows(kernel, queries, keys, values, seen, **how)
+
+
+def _has_fused_form(
+    kernel: AbstractKernel,
+    padding_weight: Any = 0.0,
+    future_weight: Any = 1.0,
+    rounded: bool = False,
+) -> bool:
+    """Whether the fused kernel can say it: others are computed explicitly on any device."""
+    plain = _is_plainly(0, padding_weight) and _is_plainly(1, future_weight) and not rounded
+    return plain and type(kernel) in (Softmax, Gaussian)
 
 
 def in_rows(

@@ -64,9 +64,11 @@ class Softmax(AbstractKernel):
     ) -> Float[Array, "*some query feature"]:
         # Divided behind the sums: there are fewer of them than weights.
         largest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
-        weights = jnp.exp(scores - largest)
+        # A query that sees no key has no weights: its sum is 0, as the Gaussian's is.
+        weights = jnp.exp(scores - jnp.where(largest > -jnp.inf, largest, 0.0))
         total = jnp.sum(weights, axis=-1, keepdims=True)
-        return jnp.einsum("...qk,...kd->...qd", weights, values) / total
+        sums = jnp.einsum("...qk,...kd->...qd", weights, values)
+        return sums / jnp.where(total > 0, total, 1.0)
 
 
 class Gaussian(AbstractKernel):

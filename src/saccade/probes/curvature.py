@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
@@ -16,6 +17,9 @@ from saccade.core.sweep import require_count
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.encoder import EncoderConfig
 from saccade.probes.model_probe import AbstractModelProbe
+
+PRECISION = "highest"
+"""Of matrix products: GPUs round factors to TF32 otherwise, which second derivatives would show."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +60,8 @@ class Curvature(AbstractModelProbe):
         def loss(weights: PyTree) -> Float[Array, ""]:
             return moment.loss_of(eqx.combine(weights, rest), batch)
 
-        found = hessian_eigenvalues(loss, learned, self.count, self.iterations)
+        with jax.default_matmul_precision(PRECISION):
+            found = hessian_eigenvalues(loss, learned, self.count, self.iterations)
         missing = self.count - found.size  # of a model with fewer weights
         return {"hessian_eigenvalue": jnp.pad(found, (0, missing), constant_values=jnp.nan)}
 

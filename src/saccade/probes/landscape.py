@@ -19,6 +19,7 @@ from saccade.core.chunks import evenly
 from saccade.core.interfaces import Moment, Variable
 from saccade.core.sweep import require_count, require_positive
 from saccade.models.encoder import Encoder, EncoderConfig
+from saccade.probes.curvature import PRECISION
 from saccade.probes.model_probe import AbstractModelProbe
 
 SIDES = ("query", "key")
@@ -64,7 +65,7 @@ class LossPlane(AbstractModelProbe):
 
     def __call__(self, moment: Moment) -> dict[str, Array]:
         batch = evenly(moment.test, self.examples)
-        # Second differences would show the rounding of fused attention, in bfloat16.
+        # Second differences would show the rounding of fused attention and of TF32.
         model = moment.model.with_attention(fused=False)
         moves = jnp.asarray(self.moves)
         places = jnp.stack(jnp.meshgrid(jnp.arange(self.draws), moves, moves, indexing="ij"), -1)
@@ -73,7 +74,8 @@ class LossPlane(AbstractModelProbe):
             draw = place[0].astype(int)
             return moment.loss_of(_moved(model, draw, place[1:]), batch)
 
-        found = jax.lax.map(loss, places.reshape(-1, 3))
+        with jax.default_matmul_precision(PRECISION):
+            found = jax.lax.map(loss, places.reshape(-1, 3))
         return {"plane_loss": found.reshape(places.shape[:-1])}
 
 

@@ -108,7 +108,10 @@ def _gap(
         raise PremiseNotMetError(f"{_at(place)}: no arm is above chance ({LEARNED:g}) at the end")
     areas = xr.concat([_area(arm, name) for arm in chosen[1:]], "other")
     best = areas.max("other") if name == "test_accuracy" else areas.min("other")
-    return (_area(chosen[0], name) - best).where(learned)
+    found = (_area(chosen[0], name) - best).where(learned)
+    unit = chosen[0].trajectory.get("step_unit")
+    # Steps of a model whose Hessian had no positive eigenvalue cannot be matched.
+    return found if unit is None else found.where(unit > 0)
 
 
 def _at(place: str) -> str:
@@ -140,6 +143,7 @@ WHOLE = (
         and config.pictures >= 100_000
         and config.held_out >= 2000
         and config.model.dimension >= 64
+        and config.drawing == Drawing()
         and set(AT_SIZE) <= set(config.chosen)
     ),
     "both tasks at their size, and 20,000 steps (preset paper)",
@@ -150,6 +154,8 @@ WORDS = (
         and config.words >= 128
         and config.vocabulary >= 8000
         and config.held_out >= 2000
+        and config.text_batch >= 32
+        and config.model.layers >= 2
         and config.model.dimension >= 32
         and set(SMALL) <= set(config.chosen)
     ),
@@ -203,7 +209,7 @@ CLAIMS = (
     ),
     _small(
         "D-9f",
-        "On reviews as words a small transformer has a higher test accuracy and a lower test loss"
+        "On reviews as words a transformer has a higher test accuracy and a lower test loss"
         " along training with Gaussian attention than with softmax, at equal rates of SGD",
         SIZE,
         _checks("gaussian", ("softmax",), SMALL, POSTERS),
@@ -320,13 +326,19 @@ DIVERGENCES = divergences(
     optimiser | SGD for text, Adam for Pathfinder | Adam at 1e-4 and 2e-4, rise and fall of the rate
         | both for both; SGD at one rate, Adam at these, constant after a rise | D-9c
     steps | not readable | 50,000 | 20,000 | earlier curves
-    preset small | none | none | 128 words of each review, dimension 32, SGD at 0.3, Adam at 1e-3,
-        2,500 steps | D-9f to D-9j are about it, D-9 to D-9e are not
+    preset small | none | none | four seeds; 128 words of each review, of a vocabulary of 8,000;
+        dimension 32, hidden 64; SGD at 0.3, Adam at 3e-3, 2,500 steps | D-9f to D-9j are about
+        it, D-9 to D-9e are not
+    matched curvature | none | none | of the Hessian at the start; entries of gradients are cut at 1
+        before the steps are rescaled | first steps of large gradients are not matched
+    where curves of Pathfinder begin | not stated | tails 7 pixels apart, first dashes along the
+        drawn direction | joints 7 apart, a margin before the tails; first dashes round the drawn
+        direction | tails 5 to 9 apart
     rise of the rate | not stated | 80 steps (text), 312 | 312 | none known
     gradients, Adam's epsilon | not stated | entries at most 1, 1e-6 | the same | none
     bytes | not stated | 512 ids, most of them unused | those of the training texts | none
     initialisation | not stated | N(0, 0.02^2) for embeddings | N(0, 1 / inputs), embeddings N(0, 1)
-        | the start of attention: queries and keys of norm sqrt(32) per head
+        | the start of attention: queries and keys of norm sqrt(32) per head (preset small: 4)
     """
 )
 
@@ -351,7 +363,7 @@ TWO_CORES = Config(
     model=EncoderConfig(2, 2, 32, 64),
     steps=2500,
     evaluations=20,
-    first_seed=1000,
+    first_seed=3000,
 )
 """An hour on two cores."""
 PRESETS = {"quick": QUICK, "small": TWO_CORES, "paper": Config(first_seed=1000)}
