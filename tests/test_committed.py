@@ -20,7 +20,6 @@ WITHOUT_RECORD = {
     ("kernels_landscape", "paper"),
     ("kernels_landscape", "small"),
     ("kernels_training", "paper"),
-    ("kernels_training", "small"),
     ("topics_pretrained", "paper"),
 }
 """Presets that are registered, and not yet run at their size."""

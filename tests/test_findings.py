@@ -193,6 +193,7 @@ NUMBERS: dict[str, Callable[[], list[str]]] = {
     "D-3": lambda: kept("D-3", 0, 1),
     "D-5 D-5b D-5c": lambda: kept("D-5", 2) + both(["D-5b"]),
     "D-6 D-6b": lambda: value("D-6b", 1) + value("D-6", 2),
+    "D-9h D-9i D-9f D-9g D-9j": lambda: [*value("D-9f", 0, "small"), *value("D-9h", 0, "small")],
     "D-8 D-8c": lambda: kept("D-8", 0) + kept("D-8c", 0, 1),
     "D-1b": lambda: value("D-1b"),
     "D-3c D-3d": lambda: value("D-3d"),
