@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -112,6 +113,22 @@ def test_a_study_reaches_workers_whatever_else_was_executed(processes, tmp_path)
         assert dict(done) == {0: name}
     done = processes.results(added, [0], lambda _: (1,), nothing, Shared(1))
     assert dict(done) == {0: 2}
+
+
+def test_a_name_that_another_file_has_taken_brings_that_file_alone(tmp_path):
+    from saccade.core.code import bundled, executed
+
+    for name in ("gone", "taken"):
+        (tmp_path / name).mkdir()
+        file = tmp_path / name / "a_study_of_one_name.py"
+        source = f"NAME = {name!r}\n".encode()
+        file.write_bytes(source)
+        module = executed(file, source, file).__name__
+        if name == "gone":
+            del sys.modules[module]
+    sent = [content for *_, content, named in bundled(module.encode()) if named == module]
+    assert sent == [b"NAME = 'taken'\n"]
+    del sys.modules[module]
 
 
 def test_an_error_of_the_user_is_raised_at_once(processes):

@@ -42,6 +42,8 @@ def executed(file: Path, source: bytes, shown: Path, name: str = "") -> ModuleTy
         name = f"_study_{file.stem}"
         if name in sys.modules and sys.modules[name].__file__ != str(file):
             name = f"{name}_in_{'_'.join(file.parent.parts[1:])}"
+    for other in [one for one, taken in _executed.items() if taken == name and one != file]:
+        _executed[other] = ""  # its module is gone: a file that failed when it was loaded again
     module = sys.modules[name] = ModuleType(name)  # dataclasses look up their module there
     module.__file__ = str(file)
     try:

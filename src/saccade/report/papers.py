@@ -168,6 +168,7 @@ PAPERS: tuple[Paper, ...] = (
         (
             ("kernels_stationary", "kernels_stationary_phase"),
             ("kernels_convergence", "kernels_convergence_bounds"),
+            ("kernels_training", "kernels_training_accuracy"),
         ),
         (
             Finding(

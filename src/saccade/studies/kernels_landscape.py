@@ -356,7 +356,7 @@ QUICK = Config(
     examples=16,
 )
 TWO_CORES = Config(**_first_stage("small"), points=21, examples=64)
-"""Beyond the first stage, a quarter of an hour on two cores."""
+"""Beyond the first stage, about half an hour on two cores."""
 PRESETS = {"quick": QUICK, "small": TWO_CORES, "paper": Config(first_seed=1000)}
 ABOUT = ("kernels_landscape", "Is the loss of Gaussian attention smoother?", PAPER)
 STUDY = Study(*ABOUT, PRESETS, experiment, CLAIMS, figures, divergences=DIVERGENCES)
