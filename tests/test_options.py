@@ -79,6 +79,8 @@ def test_without_options_nothing_changes():
         ("--kind 3", {"kind": 3}),
         ("--names x y --names z", {"names": ("x", "y", "z")}),
         ("--numbers -1 -.5 2", {"numbers": (-1.0, -0.5, 2.0)}),
+        ("--names ()", {"names": ()}),
+        ("--numbers ()", {"numbers": ()}),
         ("--path a/b", {"path": Path("a/b")}),
         ("--no-on --off", {"on": False, "off": True}),
     ],

@@ -345,7 +345,12 @@ def parsed(
             what = f"{before}: " if before in known else ""
             allowed = known.get(before, f"the options {every}")
             raise ConfigError(f"{what}got {one.strip()!r}, allowed: {allowed}")
-    values = {path: tuple(v) if isinstance(v, list) else v for path, v in vars(found).items()}
+    values = {
+        path: tuple(value for value in given if value is not _NONE)
+        if isinstance(given, list)
+        else given
+        for path, given in vars(found).items()
+    }
     return [_applied(part, f"{title}.", values) for title, part in parts.items()], rest
 
 
@@ -354,6 +359,10 @@ def first_value(arguments: Sequence[str], flag: str, default: str) -> str:
     parser = argparse.ArgumentParser(**_STRICT)
     parser.add_argument(flag, nargs="?", dest="value")
     return parser.parse_known_args(arguments)[0].value or default
+
+
+_NONE = object()
+"""Read from "()", which says that an option of several values has none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -370,6 +379,8 @@ class _Kind:
 
     def __call__(self, text: str) -> Any:
         text = text.removeprefix(" ")
+        if self.several and text == "()":
+            return _NONE
         try:
             return self.read(text)
         except (ValueError, KeyError):
