@@ -42,6 +42,7 @@ bench: $(VENV)/.extras  ## the engine against the plain PyTorch loop, as ratios
 	$(BIN)/python benchmarks/translator.py
 	$(BIN)/python benchmarks/encoder.py
 	$(BIN)/python benchmarks/fused_attention.py
+	$(BIN)/python benchmarks/attention_bound.py
 	$(BIN)/python benchmarks/recording_and_memory.py
 	$(BIN)/python benchmarks/watching.py
 

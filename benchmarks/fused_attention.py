@@ -9,7 +9,7 @@ at least as fast with one seed and twice as fast with three; the Gaussian kernel
 in at most 1.4 times the time of our softmax. On a machine without a GPU sizes are tiny: the
 benchmark then shows only that it runs.
 
-    python benchmarks/fused_attention.py [--turns 5]
+    python benchmarks/fused_attention.py [--turns 5] [--words 4096 1024]
 """
 
 from typing import Any
@@ -25,9 +25,11 @@ from saccade.core.optimiser import Adam
 from saccade.core.start import members_of
 from saccade.models.encoder import EncoderConfig
 from saccade.tasks.arrays import Arrays
-from turns import asked_turns, in_turns, measured_in_turns
+from turns import in_turns, measured_in_turns, parser_of_turns
 
 BATCH, TEXTS, WORDS = 32, 256, 258
+STEPS = {4096: 10, 1024: 40, 64: 2}
+"""Lengths of texts in words, and the steps that are timed at once."""
 LAYERS, HEADS, DIMENSION, HIDDEN, DROPOUT = 2, 2, 64, 128, 0.1
 
 
@@ -129,11 +131,20 @@ def torch_loop(kernel: str, longest: int, steps: int) -> Any:
 
 
 def main() -> None:
-    turns = asked_turns(__doc__)
+    parser = parser_of_turns(__doc__)
+    parser.add_argument(
+        "--words",
+        type=int,
+        nargs="+",
+        choices=STEPS,
+        default=(4096, 1024) if jax.default_backend() == "gpu" else (64,),
+        help="lengths of the texts (default: 4096 and 1024 on a GPU, else 64)",
+    )
+    asked = parser.parse_args()
+    turns = asked.turns
     Lab()
-    gpu = jax.default_backend() == "gpu"
-    for longest, steps in ((4096, 10), (1024, 40)) if gpu else ((64, 2),):
-        ours = {}
+    for longest in asked.words:
+        steps, ours = STEPS[longest], {}
         for kernel, targets in (("softmax", {1: 1.0, 3: 2.0}), ("gaussian", {1: 4.0, 3: 4.0})):
             plain = torch_loop(kernel, longest, steps)
             for seeds, target in targets.items():

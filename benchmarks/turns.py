@@ -6,15 +6,20 @@ import time
 from collections.abc import Callable
 
 
-def asked_turns(description: str | None) -> int:
-    """How often each side is measured, from the command line of a benchmark."""
+def parser_of_turns(description: str | None) -> argparse.ArgumentParser:
+    """The command line of a benchmark, with the option that all have."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--turns", type=int, default=5, help="times each side is measured, in turns (default: 5)"
     )
-    return parser.parse_args().turns
+    return parser
+
+
+def asked_turns(description: str | None) -> int:
+    """How often each side is measured, from the command line of a benchmark."""
+    return parser_of_turns(description).parse_args().turns
 
 
 def in_turns(one: Callable[[], int], other: Callable[[], int], turns: int) -> tuple[float, float]:
