@@ -25,7 +25,7 @@ from saccade.core.record import Arm, Record
 from saccade.studies import kernels_landscape, kernels_training
 from saccade.studies._encoders import AT_SIZE, POSTERS, SMALL, TITLES
 
-TOPS = {"softmax": 0.6, "gaussian": 0.75, "gaussian_matched": 0.7}
+TOPS = {"softmax": 0.62, "gaussian": 0.75, "gaussian_matched": 0.7}
 STEPS = np.arange(0, 20_001, 500)
 
 
@@ -47,14 +47,11 @@ def _arm(top: float, steps: np.ndarray = STEPS) -> Arm:
 def training_record() -> Record:
     config = kernels_training.Config(seeds=SEEDS, chosen=tuple(TITLES))
     arms = {}
-    for task in config.chosen:
-        for optimiser in config.optimisers:
-            remedies = kernels_training.REMEDIES if POSTERS[task] == optimiser else ()
-            tops = TOPS | dict.fromkeys(remedies, 0.65)
-            for name, top in tops.items():
-                arms[f"{task}_{optimiser}_{name}"] = _arm(top)
-            matched = f"{task}_{optimiser}_gaussian_matched"
-            arms[matched] = trained(arms[matched].trajectory.assign(step_unit=0.1 * per_seed()))
+    for (task, optimiser), names in config.places.items():
+        for name in names:
+            arms[f"{task}_{optimiser}_{name}"] = _arm(TOPS.get(name, 0.65))
+        matched = f"{task}_{optimiser}_gaussian_matched"
+        arms[matched] = trained(arms[matched].trajectory.assign(step_unit=0.1 * per_seed()))
     return record_of("kernels_training", config, arms)
 
 
@@ -75,7 +72,7 @@ def landscape_record() -> Record:
         arms[f"{task}_first"] = _arm(0.6)
         for kernel, ripples in (("softmax", 0.3), ("gaussian", 0.01)):
             arm = _arm(0.6, more)
-            ends = along([0, 100], plane_loss=_plane(ripples) * per_seed())
+            ends = along([0], plane_loss=_plane(ripples) * per_seed())
             snapshot = ends.drop_vars("diverged_at")
             arms[f"{task}_{kernel}"] = dataclasses.replace(arm, snapshot=snapshot)
     return record_of("kernels_landscape", config, arms)
@@ -121,14 +118,18 @@ def _smooth(tasks: Sequence[str]) -> list[Edit]:
 REFUTATIONS: Refutations = {
     "D-9": _worse("gaussian", AT_SIZE, POSTERS),
     "D-9b": _worse("gaussian_matched", AT_SIZE, POSTERS),
-    "D-9c": _worse("gaussian", AT_SIZE, kernels_training.OTHERS),
+    "D-9c": _worse("gaussian", kernels_training.TEXT, kernels_training.OTHERS),
     "D-9d": _best(AT_SIZE),
-    "D-9e": _worse("gaussian_matched", AT_SIZE, kernels_training.OTHERS),
+    "D-9e": _worse("gaussian_matched", kernels_training.TEXT, kernels_training.OTHERS),
     "D-9f": _worse("gaussian", SMALL, POSTERS),
     "D-9g": _worse("gaussian_matched", SMALL, POSTERS),
     "D-9h": _worse("gaussian", SMALL, kernels_training.OTHERS),
     "D-9i": _best(SMALL),
     "D-9j": _worse("gaussian_matched", SMALL, kernels_training.OTHERS),
+    "D-9k": [
+        change(f"pathfinder_adam_{arm}", "test_accuracy", plus(-0.2))
+        for arm in ("softmax", "gaussian")
+    ],
     "D-10": _smooth(AT_SIZE),
     "D-10b": _smooth(SMALL),
 }
