@@ -3,6 +3,7 @@ the same seed.
 """
 
 import dataclasses
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from saccade.core.errors import ConfigError
 from saccade.data import pathfinder_images
-from saccade.data.pathfinder_images import FINE, Drawing, pictures
+from saccade.data.pathfinder_images import CONTRAST, FINE, Drawing, _lanczos, _smaller, pictures
 from saccade.tasks.pathfinder import Pathfinder
 
 EASY = Drawing(contour=4, distractors=2)
@@ -93,6 +94,24 @@ def test_the_same_seed_gives_the_same_pictures_and_half_of_them_connected():
     # A fair coin: 400 of them lie within 4.5 standard deviations.
     assert abs(labels.mean() - 0.5) < 0.1125
     assert len({image.tobytes() for image in images}) == 400
+
+
+def test_grey_values_do_not_depend_on_the_order_in_which_numbers_are_added():
+    """Whole numbers without rounding, as Python adds them."""
+    random = np.random.default_rng(0)
+    canvas = random.choice(np.float32([0, 0, CONTRAST, 1]), (3, 16, 16))
+    weights = _lanczos(8).astype(int).astype(object)
+    quarters = (4 * canvas).astype(int).astype(object)
+    sums = weights.sum(1)
+    exact = weights @ quarters @ weights.T
+    shares = [
+        [Fraction(value, int(4 * sums[row] * sums[column])) for column, value in enumerate(line)]
+        for picture in exact
+        for row, line in enumerate(picture)
+    ]
+    wanted = [[round(255 * min(max(share, 0), 1)) for share in line] for line in shares]
+    np.testing.assert_array_equal(_smaller(canvas).reshape(-1, 8), wanted)
+    np.testing.assert_array_equal(_smaller(canvas[:, ::-1, ::-1])[:, ::-1, ::-1], _smaller(canvas))
 
 
 def test_longer_curves_and_distractors_fill_a_picture():

@@ -3,6 +3,7 @@ encoder, its optimisers, and steps at matched curvature.
 """
 
 import dataclasses
+from functools import cached_property
 from typing import Any
 
 import equinox as eqx
@@ -144,7 +145,7 @@ class AbstractEncoderConfig(AbstractSeededConfig):
     """Steps in which the rate rises; then it is constant."""
     steps: int = 20_000
     """Steps on texts."""
-    picture_steps: int = 11_000
+    picture_steps: int = 15_000
     """Steps on pictures."""
     evaluations: int = 40
     """Measurements in as many steps as texts have, evenly spaced; on pictures at the same
@@ -168,8 +169,9 @@ class AbstractEncoderConfig(AbstractSeededConfig):
         need = f"some of {', '.join(TITLES)}"
         require(self, "chosen", need, lambda given: bool(given) and set(given) <= set(TITLES))
 
-    @property
+    @cached_property
     def tasks(self) -> dict[str, AbstractCorpus]:
+        """The tasks that are trained; arms share them, so that each is read once."""
         made: dict[str, Any] = {
             "text": lambda: self._reviews("bytes", self.length),
             "words": lambda: self._reviews("words", self.words, self.vocabulary),

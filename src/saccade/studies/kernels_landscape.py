@@ -340,7 +340,7 @@ DIVERGENCES = divergences(
         both layers moved together; the same for both kernels | D-10
     roughness | by eye | none released | three counts, on the losses of 128 held-out examples in
         float32, at 31 x 31 points (preset small: 64, 21 x 21) | D-10
-    first stage | 20,000 steps with softmax | none released | as in `kernels_training` (11,000 steps
+    first stage | 20,000 steps with softmax | none released | as in `kernels_training` (15,000 steps
         on pictures) | its divergences
     """
 )
