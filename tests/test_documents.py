@@ -276,7 +276,11 @@ def test_classes_and_files_exist():
     classes = names_of(GUIDE, r"([A-Z][a-z]+[A-Za-z0-9]*)(?:\(.*\))?(?:\.\w+)*")
     known = {*public_names(), *watch.__all__, "Config"}
     assert not {found for found in classes if found[1] not in known}
-    files = {path.name for folder in ("src", "docs") for path in ROOT.glob(f"{folder}/**/*.py")}
+    files = {
+        path.name
+        for folder in ("src", "docs", "benchmarks")
+        for path in ROOT.glob(f"{folder}/**/*.py")
+    }
     files |= {name for page in GUIDE for name in re.findall(r"^# (\w+\.py)$", text_of(page), re.M)}
     named = names_of(GUIDE, r"(?:\w+/)*(\w+\.py)")
     assert not {found for found in named if found[1] not in files}
