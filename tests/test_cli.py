@@ -12,13 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from saccade import __version__, commands, registry
 from saccade.cli import main, prepared
 from saccade.core.lab import Lab
-from saccade.core.record import Record
 from saccade.core.study import Study
 from saccade.options import COMMANDS, ReproduceOptions, RunOptions, parsed
 from saccade.registry import find_study, study_names
@@ -71,7 +69,6 @@ def tiny_run(output: Path) -> dict:
         (["reproduce", "--help"], ["--page", "--only"]),
         (["report", "--help"], ["--output"]),
         (["ledger", "--help"], ["--output", "--json", "--known"]),
-        (["compact", "--help"], ["--output"]),
         (["explain", "--help"], ["--records", "--study", "--json"]),
         (["doctor", "--help"], ["--output", "--data", "--json"]),
         (["cache", "--help"], ["--older-than", "--unfinished", "--compiled", "--all", "--dry-run"]),
@@ -227,7 +224,6 @@ def test_help_is_quick_because_it_imports_little():
             "dimensions: got (100, 1000), allowed: whole numbers above 0, 10000",
         ),
         (["run", "values_first", "--length", "0"], "length: got 0, allowed: a whole number"),
-        (["compact", "one.nc", "two.nc"], "record: got 2 paths, allowed: one"),
         (["report", "one.nc", "--output"], "--output: got nothing, allowed: a path"),
         (["explain"], "got no claim, usage: saccade explain CLAIM_OR_STUDY..."),
         (["explain", "A-133"], "claim: got 'A-133', did you mean A-13"),
@@ -292,7 +288,7 @@ def test_a_command_is_checked_before_it_is_called(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("command", ["report", "ledger", "compact"])
+@pytest.mark.parametrize("command", ["report", "ledger"])
 @pytest.mark.parametrize("kind", ["missing", "empty", "text", "cut", "edited", "folder"])
 def test_a_bad_file_is_one_line_and_exit_code_one(command, kind, tiny_run, tmp_path, capsys):
     whole = Path(tiny_run["record"]).read_bytes()
@@ -504,35 +500,6 @@ def test_ledger_shows_the_verdicts_three_ways(tiny_run, tmp_path, capsys):
     assert called("ledger", "--output", str(table), tiny_run["record"]) == 0
     assert "A-14" in table.read_text()
     assert table.read_text().strip() == told.strip()
-
-
-def test_compact_rounds_and_is_judged_alike(tiny_run, tmp_path, capsys):
-    copy = tmp_path / "small.nc"
-    assert called("compact", tiny_run["record"], "-o", str(copy)) == 0
-    assert str(copy) in capsys.readouterr().out
-    whole, rounded = (
-        Record.open(Path(path)).arm("TC-CNN").trajectory["loss"].values
-        for path in (tiny_run["record"], copy)
-    )
-    assert not np.array_equal(whole, rounded)
-    np.testing.assert_allclose(rounded, whole, rtol=2**-12)  # 12 binary digits, rounded to nearest
-    verdicts = []
-    for path in (tiny_run["record"], str(copy)):
-        capsys.readouterr()
-        assert called("ledger", path, "--json") == 0
-        verdicts.append([row["verdict"] for row in json.loads(capsys.readouterr().out)])
-    assert verdicts[0] == verdicts[1]
-
-
-def test_compact_takes_the_folder_of_one_record_and_says_its_size(tiny_run, tmp_path, capsys):
-    folder = Path(tiny_run["record"]).parent
-    assert called("compact", str(folder), "-o", str(tmp_path / "small.nc.gz")) == 0
-    assert f"was {Path(tiny_run['record']).stat().st_size / 1000:.0f} kB" in capsys.readouterr().out
-    for name in ("one.nc", "two.nc"):
-        shutil.copy(tiny_run["record"], tmp_path / name)
-    assert called("compact", str(tmp_path), "-o", str(tmp_path / "other.nc")) == 2
-    assert "got 3 records below" in capsys.readouterr().err
-    assert not (tmp_path / "other.nc").exists()
 
 
 # -- known verdicts --------------------------------------------------------------------------------

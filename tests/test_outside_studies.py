@@ -14,7 +14,6 @@ import pytest
 
 from saccade import registry
 from saccade.cli import main
-from saccade.core.record import Record
 from saccade.registry import study_names
 
 
@@ -159,8 +158,6 @@ def test_a_record_that_its_study_no_longer_fits_is_shown_with_its_stored_verdict
         note = rf"saccade: {own_record}: cannot be judged by own_study: {why}; its stored verdicts "
         assert re.search(note, capsys.readouterr().err)
         assert "cannot be judged by own_study" in (tmp_path / "made").read_text()
-    assert called("compact", *given) == 2
-    assert "so nothing can be compared" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("forgotten")
@@ -168,20 +165,6 @@ def test_a_damaged_record_of_an_unknown_study_is_one_line(own_record, tmp_path, 
     (tmp_path / "cut.nc").write_bytes(own_record.read_bytes()[:-100])
     assert called("ledger", str(own_record), str(tmp_path / "cut.nc")) == 1
     assert re.search(r"\nsaccade: [^\n]*cut\.nc: [^\n]+\n$", capsys.readouterr().err)
-
-
-@pytest.mark.usefixtures("forgotten")
-def test_compact_needs_the_study(own, own_record, tmp_path, capsys):
-    copy = tmp_path / "small.nc"
-    assert called("compact", str(own_record), "-o", str(copy)) == 2
-    assert re.fullmatch(
-        r"saccade: [^\n]*record\.nc: the study 'own_study' is not installed, [^\n]*--study\n",
-        capsys.readouterr().err,
-    )
-    assert not copy.exists()
-    assert called("compact", str(own_record), "--study", str(own), "-o", str(copy)) == 0
-    stored = Record.open(copy).verdicts["X-1"]
-    assert (stored["verdict"], stored["statement"]) == ("holds", "The loss is finite.")
 
 
 @pytest.mark.usefixtures("forgotten")

@@ -62,7 +62,7 @@ def test_a_claim_is_explained_with_what_a_record_shows(capsys, tmp_path, monkeyp
         "set before the experiment",
         "holds (preset paper, 32 seeds",
         "32 of 32 seeds",
-        "registered: the claim stood as it is in the record's commit",
+        "registered: it computes what it computed at the record's commit",
     ):
         assert wanted in told, wanted
 

@@ -24,7 +24,6 @@ from saccade.core.claim import Check as Check
 from saccade.core.claim import Claim as Claim
 from saccade.core.claim import ClaimArms as ClaimArms
 from saccade.core.claim import Judgement as Judgement
-from saccade.core.claim import PremiseNotMetError as PremiseNotMetError
 from saccade.core.errors import ConfigError as ConfigError
 from saccade.core.errors import DoesNotFitError as DoesNotFitError
 from saccade.core.errors import FileError as FileError
@@ -80,6 +79,8 @@ from saccade.core.paths import named as named
 from saccade.core.paths import part as part
 from saccade.core.paths import paths as paths
 from saccade.core.plan import Plan as Plan
+from saccade.core.premises import PremiseNotMetError as PremiseNotMetError
+from saccade.core.premises import require_premise as require_premise
 from saccade.core.progress import Progress as Progress
 from saccade.core.progress import ProgressLine as ProgressLine
 from saccade.core.rates import AbstractRateSchedule as AbstractRateSchedule

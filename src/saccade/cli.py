@@ -44,7 +44,6 @@ commands:
   report      the page, from records alone
   ledger      the table of verdicts, from records alone
   compare     two records of one study side by side
-  compact     a smaller copy of a record, with the same verdicts
   measure     checkpoints of a model that was trained elsewhere, as a record
   diagnose    faults of runs by name, with what to try
   data        corpora by name: list, fetch, check

@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saccade.core.claim import Judgement, PremiseNotMetError
+from saccade.core.claim import Judgement
 from saccade.core.config import describe
 from saccade.core.errors import ConfigError, FileError, SaccadeError, described, located
 from saccade.core.figure import Figure
 from saccade.core.interfaces import AbstractCorpus
 from saccade.core.job import CHUNK
 from saccade.core.lab import Lab
+from saccade.core.premises import PremiseNotMetError
 from saccade.core.progress import Progress
 from saccade.core.record import Record
 from saccade.core.schedulers import (
@@ -32,7 +33,6 @@ from saccade.core.storage import write_atomically
 from saccade.core.study import Study, read_known
 from saccade.data import store
 from saccade.options import (
-    CompactOptions,
     DiagnoseOptions,
     LedgerOptions,
     ListOptions,
@@ -425,28 +425,6 @@ def _try_remedies(options: DiagnoseOptions, paths: list[str]) -> int:
         print(json.dumps([one.plain() for one in attempts], indent=2))
     else:
         terminal.print_to_terminal(terminal.attempt_table(attempts))
-    return 0
-
-
-def compact_command(options: CompactOptions, paths: list[str]) -> int:
-    if len(paths) != 1:
-        raise ConfigError(f"record: got {len(paths)} paths, allowed: one")
-    files = record_files(paths)
-    if len(files) != 1:
-        raise ConfigError(f"record: got {len(files)} records below {paths[0]}, allowed: one")
-    ((study, record),) = opened(files, options.study, mention=False)
-    if isinstance(study, StoredStudy):
-        why = f"{study.note}, so nothing can be compared"
-        raise ConfigError(f"{why}; name the file of a study that can judge it with --study")
-    smaller = study.with_verdicts(record.compact())
-    before = {one.claim: one.verdict for one in study.judge(record)}
-    changed = [claim for claim in before if before[claim] != smaller.verdicts[claim]["verdict"]]
-    if changed:
-        of = ", ".join(changed)
-        raise FileError(f"{paths[0]}: rounding changes the verdict of {of}; not written")
-    smaller.save(options.output)
-    new, old = (path.stat().st_size / 1000 for path in (options.output, files[0]))
-    print(f"{options.output}: {new:.0f} kB, was {old:.0f} kB")
     return 0
 
 

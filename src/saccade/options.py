@@ -147,16 +147,6 @@ class CompareOptions(_RecordOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class CompactOptions(_RecordOptions):
-    """A smaller copy of a record, judged again: numbers are rounded to 14 binary digits (double
-    precision: 44). It is refused if that changes a verdict.
-    """
-
-    output: Path = Path("record.nc.gz")
-    """The copy to write; compressed as a whole if its name ends in .gz."""
-
-
-@dataclasses.dataclass(frozen=True)
 class DataOptions:
     """Corpora by name: list them, fetch some into the user's cache, or check what is here."""
 
@@ -282,7 +272,6 @@ COMMANDS = {
     "report": (ReportOptions(), "RECORD_OR_FOLDER..."),
     "ledger": (LedgerOptions(), "RECORD_OR_FOLDER..."),
     "compare": (CompareOptions(), "A B"),
-    "compact": (CompactOptions(), "RECORD"),
     "measure": (MeasureOptions(), "[FOLDER]"),
     "diagnose": (DiagnoseOptions(), "RECORD_OR_FOLDER..."),
     "explain": (ExplainOptions(), "CLAIM_OR_STUDY..."),

@@ -223,7 +223,7 @@ def record() -> Record:
         device="CPU, 2 cores",
         precision="float32",
         seconds=7.24,
-        verdicts={"A-10": {"verdict": "not read where the study is known"}},
+        verdicts={"A-10": {"verdict": "holds", "reason": "not read where the study is known"}},
     )
 
 
@@ -271,7 +271,7 @@ def entries(study, record, swept_study, swept_record):
 @pytest.fixture(scope="session")
 def unknown(study, record, swept_study, swept_record) -> list[Entry]:
     """Records of two studies that are not installed, one of them of saccade 0.1, and one swept."""
-    whole = study.with_verdicts(record)
+    whole = study.with_verdicts(dataclasses.replace(record, verdicts={}))
     first: dict[str, Any] = {}
     for claim, plain in whole.verdicts.items():
         kept = {key: plain[key] for key in ("claim", "verdict", "reason", "cells")}
@@ -281,7 +281,11 @@ def unknown(study, record, swept_study, swept_record) -> list[Entry]:
         ]
         first[claim] = kept | {"findings": findings, "expected": "holds", "expected_reason": ""}
     old = dataclasses.replace(record, verdicts=first, study="older")
-    records = [whole, old, swept_study.with_verdicts(swept_record)]
+    records = [
+        whole,
+        old,
+        swept_study.with_verdicts(dataclasses.replace(swept_record, verdicts={})),
+    ]
     # As they come from a file: plain JSON.
     kept = [
         dataclasses.replace(

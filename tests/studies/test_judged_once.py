@@ -42,7 +42,6 @@ def test_a_record_is_judged_once_however_many_reports_are_made(tmp_path):
         ledger_markdown(entries)
         verdict_table(study, record, study.judge(record))
         study.drawn(record)
-        study.with_verdicts(record)
     quantities = Counter(check.quantity for claim in study.claims for check in checks_of(claim))
     assert calls == quantities
 

@@ -99,7 +99,7 @@ def test_the_same_seed_gives_the_same_pictures_and_half_of_them_connected():
 def test_grey_values_do_not_depend_on_the_order_in_which_numbers_are_added():
     """Whole numbers without rounding, as Python adds them."""
     random = np.random.default_rng(0)
-    canvas = random.choice(np.float32([0, 0, CONTRAST, 1]), (3, 16, 16))
+    canvas = random.choice(np.asarray([0, 0, CONTRAST, 1], np.float32), (3, 16, 16))
     weights = _lanczos(8).astype(int).astype(object)
     quarters = (4 * canvas).astype(int).astype(object)
     sums = weights.sum(1)

@@ -118,7 +118,7 @@ class AdaptiveMap:
         if self.found(joined, judgement) != known:
             why = "its measure reads variables only in some cells; train the grid with --sweep"
             raise ConfigError(f"claim: {claim.id} is judged otherwise in the joined record: {why}")
-        return study.with_verdicts(joined)
+        return study.with_verdicts(joined.as_committed())
 
     def _joined(
         self, records: Sequence[Record], config: Any, tried: Sequence[Point], by: Refinement

@@ -30,21 +30,21 @@ import xarray as xr
 
 from saccade.core.bound import AbstractBound, Verdict
 from saccade.core.errors import ConfigError, SaccadeError, described, located, place_of
+from saccade.core.evidence import evidence_of
+from saccade.core.premises import PremiseNotMetError, noted_premises
 from saccade.core.record import Arm, MissingArmError, Record
 from saccade.core.statistics import AbstractStatistic, Finding, Mean
 
 Measure = Callable[[Mapping[str, Arm], Any], Any]
-
-
-class PremiseNotMetError(Exception):
-    """Raised by a check's measure when the record cannot answer it; the message says why."""
+Measured = tuple[Sequence[xr.DataArray], xr.DataArray, xr.DataArray | None]
+"""The samples of a check, where a seed of its arms diverged, and where one was not trained."""
 
 
 class ClaimArms(dict[str, Arm]):
-    """The arms that a check names; another one cannot be had."""
+    """The arms that a check names, in double precision; asking for other arms is an error."""
 
     def __init__(self, record: Record, names: Sequence[str]):
-        super().__init__({name: record.arms[name] for name in names})
+        super().__init__({name: record.in_double_precision(name) for name in names})
         self._others = set(record.arms) - set(names)
 
     def __missing__(self, name: str) -> Arm:
@@ -75,6 +75,9 @@ class Check:
     """Says why an arm was not run, where that may happen."""
     left_out: str = ""
     """Why seeds without a number (NaN) do not count against the claim; if empty, they do."""
+    scale: float = 0.0
+    """The size of what the quantity is a difference of, if it may be near 0 itself and so is the
+    bound: numbers that differ by less than 1e-6 of it are the same for the claim's registration."""
 
     def __post_init__(self):
         if not isinstance(self.bound, AbstractBound):
@@ -101,8 +104,21 @@ class Judgement:
     """In a sweep: place, verdict and findings of every cell."""
     known: Verdict | None = None
     """The verdict that is known of this preset (`known.json` beside the study), if any."""
-    registered: bool = False
-    """Whether the claim stood as it is in the commit from which the record was made."""
+    registered: bool | None = None
+    """Whether the claim stood as it is in the commit from which the record was made; None for a
+    claim that has no number, and no label either."""
+    evidence: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    """What was computed, which the registration is compared by (`saccade.core.evidence`)."""
+
+    @property
+    def has_number(self) -> bool:
+        found = (*self.findings, *(one for *_, some in self.cells for one in some))
+        return any(not math.isnan(one.value) for one in found)
+
+    @property
+    def status(self) -> str:
+        """The label of a registration, as it is shown."""
+        return {True: "registered", False: "exploratory", None: "no number"}[self.registered]
 
     @property
     def changed(self) -> bool:
@@ -110,8 +126,8 @@ class Judgement:
         return self.known is not None and self.verdict != self.known
 
     def plain(self) -> dict[str, Any]:
-        """As JSON."""
-        return without_nan(dataclasses.asdict(self))
+        """As JSON, without the evidence."""
+        return without_nan(dataclasses.asdict(dataclasses.replace(self, evidence={})))
 
     @staticmethod
     def of_plain(plain: Mapping[str, Any]) -> "Judgement":
@@ -125,7 +141,7 @@ class Judgement:
 
         cells = tuple((dict(at), verdict, findings(rows)) for at, verdict, rows in plain["cells"])
         fields = {name: plain[name] for name in ("claim", "verdict", "reason")}
-        registered = bool(plain.get("registered", False))
+        registered = plain.get("registered", False)
         given = findings(plain["findings"])
         words = [fields["verdict"], *(verdict for _, verdict, _ in cells)]
         words += [one.verdict for one in (*given, *(one for *_, some in cells for one in some))]
@@ -186,7 +202,10 @@ class Claim:
     def judge(self, record: Record, config: Any) -> Judgement:
         """The verdict on a record whose typed config is given."""
         judged = self._judged(record, config)
-        if self.full_size is None or self.full_size[0](config):
+        enough = self.full_size is None or bool(self.full_size[0](config))
+        about = {"statement": self.statement, "needs": self._needed, "enough": enough}
+        judged = dataclasses.replace(judged, evidence={**about, **judged.evidence})
+        if enough:
             return judged
         cells = tuple((at, "undetermined", findings) for at, _, findings in judged.cells)
         undetermined: Any = {"verdict": "undetermined", "reason": self._needed, "cells": cells}
@@ -209,10 +228,12 @@ class Claim:
 
     def _judged(self, record: Record, config: Any) -> Judgement:
         checks: tuple[Check, ...] = self.checks  # pyright: ignore[reportAssignmentType]
-        measured, unmet = [], {}
+        measured, unmet, premises = [], {}, []
         for place, check in enumerate(checks):
             try:
-                measured.append(_measured(check, record, config))
+                with noted_premises() as noted:
+                    premises.append(noted)
+                    measured.append(_measured(check, record, config))
             except (PremiseNotMetError, MissingArmError) as error:
                 unmet[place] = f"premise not met: {error}"
             except SaccadeError:
@@ -222,6 +243,26 @@ class Claim:
                     raise
                 why = f"{described(error)}{located(error)}"
                 raise ConfigError(f"claim {self.id}, {check.quantity}: {why}") from error
+        judged = self._found(record, measured, unmet)
+        numbers, rows = iter(measured), [judged.findings] if judged.findings else []
+        rows = [findings for *_, findings in judged.cells] or rows
+        evidence = [
+            evidence_of(
+                check,
+                () if place in unmet else next(numbers)[0],
+                premises[place],
+                unmet.get(place, ""),
+                [findings[place] for findings in rows],
+            )
+            for place, check in enumerate(checks)
+        ]
+        return dataclasses.replace(judged, evidence={"checks": evidence})
+
+    def _found(
+        self, record: Record, measured: Sequence[Measured], unmet: Mapping[int, str]
+    ) -> Judgement:
+        """The judgement on what was measured; `unmet` are the places of checks without a number."""
+        checks: tuple[Check, ...] = self.checks  # pyright: ignore[reportAssignmentType]
         if unmet:
             return self._partly(unmet, measured, bool(record.sweeps))
         dims = _dims([sample for samples, *_ in measured for sample in samples])
@@ -249,10 +290,6 @@ class Claim:
 def _no_number(check: Check, reason: str) -> Finding:
     nan = math.nan
     return Finding(check.quantity, str(check.bound), "undetermined", nan, nan, nan, 0, reason)
-
-
-Measured = tuple[Sequence[xr.DataArray], xr.DataArray, xr.DataArray | None]
-"""The samples of a check, where a seed of its arms diverged, and where one was not trained."""
 
 
 def _measured(check: Check, record: Record, config: Any) -> Measured:

@@ -12,6 +12,7 @@ import gzip
 import json
 import unicodedata
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -112,6 +113,20 @@ class Record:
     fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The claims as they stood when the record was made: claim id -> fingerprint."""
 
+    def in_double_precision(self, name: str) -> Arm:
+        """An arm whose numbers of single precision are doubles, so that measures compute in double
+        precision; converted once.
+        """
+        if name not in self._doubles:
+            arm = self.arms[name]
+            parts = {part: _in_double_precision(getattr(arm, part)) for part in _PARTS}
+            self._doubles[name] = dataclasses.replace(arm, **parts)
+        return self._doubles[name]
+
+    @cached_property
+    def _doubles(self) -> dict[str, Arm]:
+        return {}
+
     def arm(self, name: str) -> Arm:
         if name not in self.arms:
             known = ", ".join(self.arms)
@@ -161,6 +176,10 @@ class Record:
         """The name of a record's study, without its numbers."""
         return _read(path, lambda payload: str(read_attributes(payload)["study"]))
 
+    def as_committed(self) -> "Record":
+        """The record as its file will have it: compact, and read back from the bytes."""
+        return _from_groups(read_groups(write_groups(self.compact().groups())))
+
     def compact(self, bits: int | None = None) -> "Record":
         """A smaller copy: floats rounded to so many significant binary digits.
 
@@ -195,6 +214,11 @@ def _read(path: Path, reader: Callable[[bytes], T]) -> T:
     except Exception as error:
         why = f"not a record of this version ({type(error).__name__}: {error})"
         raise FileError(f"{path}: sealed, but {why}") from error
+
+
+def _in_double_precision(dataset: xr.Dataset) -> xr.Dataset:
+    variables = {name: one for name, one in dataset.data_vars.items() if one.dtype == np.float32}
+    return dataset.assign({name: one.astype(np.float64) for name, one in variables.items()})
 
 
 def _rounded(values: np.ndarray, bits: int) -> np.ndarray:

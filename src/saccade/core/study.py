@@ -16,11 +16,12 @@ from saccade.core.bound import Verdict
 from saccade.core.claim import Claim, Judgement
 from saccade.core.config import describe, typed
 from saccade.core.errors import ConfigError, FileError
+from saccade.core.evidence import differences
 from saccade.core.figure import Figure, HeatMap, Line, Panel
 from saccade.core.identity import versions
 from saccade.core.lab import Lab, Precision
 from saccade.core.record import Arm, Record
-from saccade.core.registration import commit_of, file_of, fingerprint, is_registered
+from saccade.core.registration import commit_of, file_of, is_clean
 from saccade.core.sweep import path_of, sweepable, swept_in, with_sweep
 
 ConfigT = TypeVar("ConfigT")
@@ -114,10 +115,11 @@ class Study(Generic[ConfigT]):
         return config
 
     def run(self, config: ConfigT, lab: Lab, preset: str = "custom") -> Record:
-        """Do the experiment and judge its claims."""
+        """Do the experiment and judge its claims, on the numbers that the record's file will have.
+        Nothing else writes judgements.
+        """
         # Before the experiment: files may change while it runs, and mistakes should cost nothing.
         commit = commit_of(self.experiment)
-        fingerprints = {claim.id: fingerprint(claim) for claim in self.claims}
         self.known(preset)
         arms: Any = self.experiment(config, lab)
         kinds = arms.values() if isinstance(arms, Mapping) else [arms]
@@ -143,24 +145,33 @@ class Study(Generic[ConfigT]):
             lab.precision,
             seconds,
             commit=commit,
-            fingerprints=fingerprints,
         )
-        _judged[record] = self, self._judge(record, config)
-        return self.with_verdicts(record)
+        return self.with_verdicts(record.as_committed())
 
     def with_verdicts(self, record: Record) -> Record:
-        """The record with the verdicts of now, and what a reader without the study needs."""
+        """A record that has just been made, with its verdicts, what they were computed from, and
+        what a reader without the study needs.
+        """
+        if record.verdicts:
+            raise ConfigError(
+                f"record of {record.study}: got one with verdicts, allowed: one without; verdicts "
+                "are written when a record is made, and never again"
+            )
+        judgements = [
+            dataclasses.replace(one, registered=is_clean(record.commit) if one.has_number else None)
+            for one in self._judge(record, self.config_of(record))
+        ]
         verdicts = {
             claim.id: judgement.plain()
             | {
                 name: getattr(claim, name)
                 for name in ("statement", "source", "paper", "prediction", "tolerance")
             }
-            | {"explanation": claim.explanation(judgement)}
-            for claim, judgement in zip(self.claims, self.judge(record), strict=True)
+            | {"explanation": claim.explanation(judgement), "evidence": judgement.evidence}
+            for claim, judgement in zip(self.claims, judgements, strict=True)
         }
         new = dataclasses.replace(record, verdicts=verdicts, title=self.title, paper=self.paper)
-        _judged[new] = self, self.judge(record)
+        _judged[new] = self, judgements
         return new
 
     def drawn(self, record: Record) -> list[Figure]:
@@ -185,8 +196,23 @@ class Study(Generic[ConfigT]):
         """The verdicts on a record, from its numbers; the same record is judged once."""
         by, judgements = _judged.get(record, (None, []))
         if by is not self:
-            _judged[record] = self, (judgements := self._judge(record, self.config_of(record)))
+            judgements = [
+                dataclasses.replace(one, registered=self._registered(record, one))
+                for one in self._judge(record, self.config_of(record))
+            ]
+            _judged[record] = self, judgements
         return judgements
+
+    def _registered(self, record: Record, judgement: Judgement) -> bool | None:
+        """Whether a claim computes today what it computed when the record was made, from a commit
+        without changes; None if it has no number.
+        """
+        if not judgement.has_number:
+            return None
+        stored = record.verdicts.get(judgement.claim, {}).get("evidence")
+        if not stored or not is_clean(record.commit):
+            return False
+        return not any(differences(stored, judgement.evidence))
 
     def _judge(self, record: Record, config: ConfigT) -> list[Judgement]:
         known = self.known(record.preset) if self.is_preset(record) else {}
@@ -204,11 +230,7 @@ class Study(Generic[ConfigT]):
                 judgement = Judgement(claim.id, "undetermined", (), reason)
             else:
                 judgement = claim.judge(record, config)
-            stored = record.fingerprints.get(claim.id)
-            registered = is_registered(record.commit, stored, claim)
-            judgements.append(
-                dataclasses.replace(judgement, known=known.get(claim.id), registered=registered)
-            )
+            judgements.append(dataclasses.replace(judgement, known=known.get(claim.id)))
         return judgements
 
     def is_preset(self, record: Record) -> bool:

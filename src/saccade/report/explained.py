@@ -5,8 +5,10 @@ import dataclasses
 import functools
 import inspect
 import itertools
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -14,7 +16,8 @@ from rich.padding import Padding
 from rich.table import Column, Table
 
 from saccade.core.claim import Check, Claim
-from saccade.core.registration import CHANGES, file_of, functions_in
+from saccade.core.evidence import differences
+from saccade.core.registration import CHANGES, STATED, file_of
 from saccade.core.study import Study
 from saccade.report.formatting import SYMBOLS, counted, measured_anywhere
 from saccade.report.judged import TEXTS, JudgedClaim, note_of
@@ -78,6 +81,20 @@ def places_of_measure(check: Check) -> list[Place]:
     return list(dict.fromkeys(place for place in places if place.file.parent == home))
 
 
+def functions_in(value: Any) -> Iterator[FunctionType]:
+    """The functions of a measure: itself, or those that a partial holds."""
+    if isinstance(value, functools.partial):
+        for part in (value.func, *value.args, *value.keywords.values()):
+            yield from functions_in(part)
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from functions_in(part)
+    elif isinstance(value, MethodType):
+        yield from functions_in(value.__func__)
+    elif isinstance(value, FunctionType):
+        yield inspect.unwrap(value)
+
+
 @dataclasses.dataclass(frozen=True)
 class Explanation:
     """A claim with all that is known of it here."""
@@ -130,17 +147,25 @@ def _plain_finding(file: Path, row: JudgedClaim) -> dict[str, Any]:
 
 
 def _status(row: JudgedClaim) -> tuple[str, str]:
-    """Registered or exploratory, and why."""
-    commit = row.record.commit
-    if row.judgement.registered:
-        return "registered", f"the claim stood as it is in the record's commit {commit[:10]}"
+    """The label of a registration, and why."""
+    commit, judgement = row.record.commit, row.judgement
+    if judgement.registered is None:
+        return judgement.status, "a claim without a number has no label"
+    if judgement.registered:
+        stated = ", a commit that was stated and not verified" if STATED in commit else ""
+        why = f"it computes what it computed at the record's commit {commit[:10]}{stated}"
+        return judgement.status, why
+    stored = row.record.verdicts.get(row.claim.id, {}).get("evidence")
     if not commit:
         why = "the record names no commit"
-    elif commit.endswith(CHANGES):
+    elif CHANGES in commit:
         why = "the record's code was not committed"
+    elif not stored:
+        why = "the record was made without this claim, or with another form of it"
     else:
-        why = f"the claim is not as it stood in the record's commit {commit[:10]}"
-    return "exploratory", why
+        other = next(differences(stored, judgement.evidence), "")
+        why = f"changed since the record's commit {commit[:10]}: {textwrap.shorten(other, 200)}"
+    return judgement.status, why
 
 
 def explanation_text(one: Explanation, how_to_get: str) -> RenderableType:

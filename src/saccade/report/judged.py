@@ -16,7 +16,7 @@ from saccade.core.claim import Check, Claim, Judgement
 from saccade.core.errors import FileError
 from saccade.core.figure import Figure
 from saccade.core.record import Record
-from saccade.core.registration import CHANGES, file_of
+from saccade.core.registration import STATED, file_of, is_clean
 from saccade.core.statistics import Finding
 from saccade.core.study import Divergence, Study
 from saccade.report.formatting import measured, natural, number, tick
@@ -104,6 +104,22 @@ class JudgedClaim:
         return preset_of(self.record)
 
     @property
+    def status(self) -> str:
+        """The label of its registration."""
+        stated = self.judgement.registered and STATED in self.record.commit
+        return (
+            f"{self.judgement.status} (commit stated, not verified)"
+            if stated
+            else (self.judgement.status)
+        )
+
+    @property
+    def other_verdict(self) -> str:
+        """The verdict that was written when the record was made, if it is another one."""
+        stored = self.record.verdicts.get(self.claim.id, {}).get("verdict", "")
+        return "" if stored == self.judgement.verdict else stored
+
+    @property
     def is_map(self) -> bool:
         return AdaptiveMap.of(self.record) is not None
 
@@ -188,6 +204,7 @@ KINDS = (
     "Claims specified from the papers",
     "Claims of our own, registered before their record",
     "Exploratory claims",
+    "Claims of our own without a number",
 )
 
 
@@ -209,9 +226,9 @@ def counts(rows: Sequence[JudgedClaim]) -> list[Counts]:
     for row in rows:
         specified = is_specified(row.claim.id) and _is_built_in(row.study)
         # A claim that is not the one of a clean commit has changed since its record was made.
-        clean = bool(row.record.commit) and not row.record.commit.endswith(CHANGES)
-        registered = row.judgement.registered
-        kind = 0 if specified and (registered or not clean) else 1 if registered else 2
+        as_specified = row.judgement.registered is not False or not is_clean(row.record.commit)
+        own = {True: 1, False: 2, None: 3}[row.judgement.registered]
+        kind = 0 if specified and as_specified else own
         found[row.record.preset, KINDS[kind]].append(row.judgement.verdict)
     words = get_args(Verdict)
     return [

@@ -66,12 +66,12 @@ def _cells(row: JudgedClaim) -> list[str]:
     texts = [f"{finding.quantity}: {text} ({finding.bound})" for finding, text in checks]
     notes = [f"known: {judgement.known}"] if judgement.changed else []
     notes += ["stored"] if note_of(row.study) else []
+    notes += [f"when the record was made: {row.other_verdict}"] if row.other_verdict else []
     verdict = f"{judgement.verdict} ({'; '.join(notes)})" if notes else judgement.verdict
-    kind = "registered" if judgement.registered else "exploratory"
     hardware = f"{record.device}, {record.precision}"
     cells = [_name(row), claim.statement, claim.source, claim.paper, claim.prediction]
     numbers = "\n".join(texts) or "n/a"
-    return [*cells, numbers, row.seeds, verdict, kind, hardware, _version(row)]
+    return [*cells, numbers, row.seeds, verdict, row.status, hardware, _version(row)]
 
 
 def _version(row: JudgedClaim) -> str:

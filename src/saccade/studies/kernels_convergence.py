@@ -17,10 +17,11 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.bound import Above, AbstractBound, AtMost, Below
-from saccade.core.claim import Check, Claim, PremiseNotMetError
+from saccade.core.claim import Check, Claim
 from saccade.core.figure import Figure, HeatMap, Line, Panel, curve
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
+from saccade.core.premises import require_premise
 from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Logarithmic, Recording
 from saccade.core.statistics import EverySeed, Mean
@@ -151,8 +152,12 @@ def _over_sizes(
     config: Config,
 ) -> xr.DataArray:
     share = config.step_share
-    if not isinstance(share, Swept) and share > 1:
-        raise PremiseNotMetError(f"a step of {share:g} times the largest that the theory allows")
+    if not isinstance(share, Swept):
+        require_premise(
+            share <= 1,
+            "the step is one that the theory allows",
+            f"a step of {share:g} times the largest that the theory allows",
+        )
     found = []
     for kernel, heads in product(KERNEL_TITLES, (HEADS,) if specified else config.heads):
         arm = arms[arm_name(kernel, which, heads)]
@@ -161,8 +166,9 @@ def _over_sizes(
         chosen = {ENOUGH: enough, FEW: ~enough, ALL: enough | True}[sizes]
         found.append(values.isel(D=chosen))
     values = xr.concat(found, "D", coords="minimal", compat="override")
-    if not values.sizes["D"]:
-        raise PremiseNotMetError(f"no size with {sizes} was run")
+    require_premise(
+        values.sizes["D"] > 0, f"a size with {sizes} was run", f"no size with {sizes} was run"
+    )
     values = getattr(values, worst)("D", skipna=False)
     return values.where(values["step_share"] <= 1) if "step_share" in values.dims else values
 
@@ -170,8 +176,11 @@ def _over_sizes(
 def _as_specified(arm: Arm) -> Arm:
     """The arm up to the last of the specified steps."""
     steps = arm.trajectory["step"].values
-    if STEPS not in steps:
-        raise PremiseNotMetError(f"{steps[-1]:,} steps were run, {STEPS:,} are specified")
+    require_premise(
+        STEPS in steps,
+        f"the specified {STEPS:,} steps were run",
+        f"{steps[-1]:,} steps were run, {STEPS:,} are specified",
+    )
     parts = {name: getattr(arm, name) for name in ("trajectory", "prediction")}
     cut = {name: part.sel(step=slice(0, STEPS)) for name, part in parts.items()}
     return dataclasses.replace(arm, **cut)

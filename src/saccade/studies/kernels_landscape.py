@@ -18,9 +18,10 @@ import xarray as xr
 
 from saccade.core.batches import Minibatch
 from saccade.core.bound import Above, AtLeast
-from saccade.core.claim import Check, Claim, PremiseNotMetError
+from saccade.core.claim import Check, Claim
 from saccade.core.figure import Figure, HeatMap, Panel, curve
 from saccade.core.lab import Lab
+from saccade.core.premises import require_premise
 from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Every, Recording
 from saccade.core.statistics import Mean
@@ -168,8 +169,11 @@ def _excess(task: str, arms: Arms) -> xr.DataArray:
     flat or not finite.
     """
     last = at_place(arms[f"{task}_first"].trajectory["test_accuracy"], -1).mean("seed")
-    if not bool((last > LEARNED).any()):
-        raise PremiseNotMetError(f"{TITLES[task]}: softmax is not above chance ({LEARNED:g})")
+    require_premise(
+        bool((last > LEARNED).any()),
+        f"{TITLES[task]}: softmax is above chance ({LEARNED:g})",
+        f"{TITLES[task]}: softmax is not above chance ({LEARNED:g})",
+    )
     softmax, gaussian = (
         xr.concat([roughness(arms[f"{task}_{kernel}"], name) for name in ROUGHNESS], "measure")
         for kernel in KERNEL_TITLES

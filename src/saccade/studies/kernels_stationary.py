@@ -14,10 +14,11 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.bound import Above, AbstractBound, AtMost, Below, Within
-from saccade.core.claim import Check, Claim, PremiseNotMetError
+from saccade.core.claim import Check, Claim
 from saccade.core.figure import Figure, HeatMap, Panel, curve
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
+from saccade.core.premises import require_premise
 from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Logarithmic, Recording
 from saccade.core.statistics import EverySeed, GeometricMean, Mean, log_slope
@@ -142,8 +143,9 @@ def scales(config: Config) -> list[float]:
 def _after_keys(kernel: str, arms: Arms, config: Config, at=WITHOUT_KEYS) -> xr.DataArray:
     """Last loss / first at one scale of the keys, under the theorem's premise HD >= Nn."""
     features = config.heads * config.dimension
-    if features < config.rows:
-        raise PremiseNotMetError(f"HD = {features} is below Nn = {config.rows}")
+    require_premise(
+        features >= config.rows, "HD >= Nn", f"HD = {features} is below Nn = {config.rows}"
+    )
     return last_over_first(arms[f"{kernel}_keys"]).sel(at, drop=True)
 
 
@@ -182,8 +184,11 @@ def _rate_slope(kernel: str, arms: Arms, config: Config, at=WITH_KEYS) -> xr.Dat
 def _reach(kernel: str, arms: Arms, config: Config) -> xr.DataArray:
     """Least loss that queries can reach without keys, as a share of the first loss."""
     rows, size = config.rows, config.dimension
-    if rows > size:
-        raise PremiseNotMetError(f"{rows} vectors in {size} dimensions: the queries are dependent")
+    require_premise(
+        rows <= size,
+        "no more vectors than dimensions, so that queries are independent",
+        f"{rows} vectors in {size} dimensions: the queries are dependent",
+    )
     start = at_start(arms[f"{kernel}_keys"].snapshot)
     return (start["reach_floor"] / start["loss"]).sel(WITHOUT_KEYS, drop=True)
 

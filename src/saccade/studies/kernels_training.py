@@ -19,9 +19,10 @@ from itertools import product
 import xarray as xr
 
 from saccade.core.bound import Above, Below
-from saccade.core.claim import Check, Claim, PremiseNotMetError
+from saccade.core.claim import Check, Claim
 from saccade.core.figure import Figure, Panel, curve, level
 from saccade.core.lab import Lab
+from saccade.core.premises import require_premise
 from saccade.core.record import Arm, Arms
 from saccade.core.statistics import Mean
 from saccade.core.study import Study, divergences
@@ -118,8 +119,11 @@ def _gap(
     chosen = [arms[f"{place}_{arm}"] for arm in (ours, *others)]
     last = [at_place(arm.trajectory["test_accuracy"], -1).mean("seed") for arm in chosen]
     learned = xr.concat(last, "arm").max("arm") > LEARNED
-    if not bool(learned.any()):
-        raise PremiseNotMetError(f"{_at(place)}: no arm is above chance ({LEARNED:g}) at the end")
+    require_premise(
+        bool(learned.any()),
+        f"{_at(place)}: some arm is above chance ({LEARNED:g}) at the end",
+        f"{_at(place)}: no arm is above chance ({LEARNED:g}) at the end",
+    )
     areas = xr.concat([_area(arm, name) for arm in chosen[1:]], "other")
     best = areas.max("other") if name == "test_accuracy" else areas.min("other")
     found = (_area(chosen[0], name) - best).where(learned)

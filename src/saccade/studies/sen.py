@@ -17,9 +17,10 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.bound import Above, AtLeast, AtMost, Below, Verdict, Within
-from saccade.core.claim import Check, Claim, PremiseNotMetError
+from saccade.core.claim import Check, Claim
 from saccade.core.figure import Figure, HeatMap, Panel, curve, level
 from saccade.core.lab import Lab
+from saccade.core.premises import require_premise
 from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AbstractSchedule, AtSteps, DenseThenEven, Logarithmic, Recording
 from saccade.core.statistics import EverySeed, Mean, log_slope
@@ -250,8 +251,11 @@ def _largest_rise(arms: Arms, config: Config) -> xr.DataArray:
 
 
 def _loss_ratio(arms: Arms, config: Config) -> xr.DataArray:
-    if config.long_steps < 4 * config.steps:
-        raise PremiseNotMetError("FC was not trained four times as long (long_steps)")
+    require_premise(
+        config.long_steps >= 4 * config.steps,
+        "FC was trained four times as long (long_steps)",
+        "FC was not trained four times as long (long_steps)",
+    )
     return _sen.last("loss", arms, config) / _trained("loss", arms, config)
 
 
@@ -270,8 +274,11 @@ def _swept_gaps(arms: Arms) -> tuple[xr.DataArray, str]:
     """The largest gaps of the arm of a sweep, and the swept field."""
     gaps = only(arms).trajectory["largest_gap"].isel(step=-1, drop=True).max("word")
     (dim,) = (str(dim) for dim in gaps.dims if dim != "seed")
-    if gaps.dropna(dim, how="all").sizes[dim] < 3:
-        raise PremiseNotMetError(f"scores exceed {SCORE_FLOOR} at fewer than three values of {dim}")
+    require_premise(
+        gaps.dropna(dim, how="all").sizes[dim] >= 3,
+        f"scores exceed {SCORE_FLOOR} at three or more values of {dim}",
+        f"scores exceed {SCORE_FLOOR} at fewer than three values of {dim}",
+    )
     return gaps.sortby(dim), dim
 
 
@@ -309,8 +316,11 @@ def _lemma2_error(arms: Arms, config: Config) -> xr.DataArray:
 
 
 def _theorem2_error(arms: Arms, config: Config) -> xr.DataArray:
-    if config.model.fixed_head != "orthonormal" or config.model.query != "unit":
-        raise PremiseNotMetError("the rate is derived for orthonormal columns and a unit query")
+    require_premise(
+        config.model.fixed_head == "orthonormal" and config.model.query == "unit",
+        "the head has orthonormal columns, and the query is a unit vector",
+        "the rate is derived for orthonormal columns and a unit query",
+    )
     predicted = arms["FC_theorem2"].prediction["loss"].isel(step=-1)
     return abs(arms["FC"].end["loss"] / predicted - 1)
 
@@ -392,7 +402,8 @@ CLAIMS = (
         "Lu 2021, theorem 2",
         tuple(Check(f"FC: {quantity}", measure, bound) for quantity, measure, bound in A_4),
         arms="FC",
-        tolerance=PILOT,
+        tolerance=f"{PILOT}. Losses of the record have 14 binary digits: a rise by less than 6e-5"
+        " of the loss does not show, so that the last check is about larger ones",
         paper="loss roughly 0, accuracy 100 %",
         prediction="loss -> 0, attention -> 1",
         reason="preset code: the loss is below the bound, too, but with less attention. A guess:"

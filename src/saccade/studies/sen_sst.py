@@ -19,12 +19,13 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.bound import Above, AtLeast, AtMost, Below, Within
-from saccade.core.claim import Check, Claim, PremiseNotMetError
+from saccade.core.claim import Check, Claim
 from saccade.core.errors import ConfigError
 from saccade.core.figure import Choice, Figure, HeatMap, Line, Panel, curve
 from saccade.core.interfaces import Batch
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import GradientDescent
+from saccade.core.premises import require_premise
 from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Every, Recording
 from saccade.core.stopping import EarlyStopping
@@ -346,10 +347,12 @@ def _attended(
 def _accuracy(name: str, arms: Arms, config: Config) -> xr.DataArray:
     """Test accuracy in percent, with the weights that the validation loss chose."""
     arm = arms[name]
-    if (on := int((arm.trajectory["stopped_at"] < 0).sum())) and not bool(arm.diverged.any()):
-        raise PremiseNotMetError(
-            f"{on} seeds of {name} had not stopped after {config.steps} epochs"
-        )
+    going_on = int((arm.trajectory["stopped_at"] < 0).sum())
+    require_premise(
+        not going_on or bool(arm.diverged.any()),
+        f"all seeds of {name} stopped early",
+        f"{going_on} seeds of {name} had not stopped after {config.steps} epochs",
+    )
     return 100 * at_place(arm.snapshot["test_accuracy"], -1)
 
 

@@ -379,7 +379,8 @@ CLAIMS = (
         ),
         arms=LAGGARDS,
         tolerance="-0.01 is far below rounding; the others are orders, with one crossing at any"
-        f" epoch. Records are {GRID}",
+        f" epoch. Records are {GRID}. Their numbers have 14 binary digits, which decide the sign of"
+        " the difference at the first record for some seeds of the preset code",
         paper="crossing at about epoch 370 in its run",
         prediction="ds/dt < 0 while the projection is negative",
         reason="at the first record the norm of that word still shrinks in every seed, and in"

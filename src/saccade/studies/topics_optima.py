@@ -16,10 +16,11 @@ import xarray as xr
 
 from saccade.core.batches import Fresh
 from saccade.core.bound import Above, AtMost, Below
-from saccade.core.claim import Check, Claim, PremiseNotMetError
+from saccade.core.claim import Check, Claim
 from saccade.core.figure import Figure, Line, Panel, curve, level
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
+from saccade.core.premises import require_premise
 from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Logarithmic, Recording
 from saccade.core.statistics import Deterministic, EverySeed
@@ -187,9 +188,11 @@ def _path_error(arms: Arms, config: Config) -> xr.DataArray:
 
 def _ratio(name: str, arms: Arms, config: Config) -> xr.DataArray:
     """A measure of gamma, the worst over the grid of sizes."""
-    if config.documents.masking.kept == 0:
-        why = "no selected word is shown unchanged (p_c = 0), so attention has nothing to gain"
-        raise PremiseNotMetError(why)
+    require_premise(
+        config.documents.masking.kept != 0,
+        "some selected words are shown unchanged (p_c > 0)",
+        "no selected word is shown unchanged (p_c = 0), so attention has nothing to gain",
+    )
     gamma = only(arms).end["attention_ratio"]
     return {
         "error": abs(gamma / only(arms).prediction["attention_ratio"] - 1).max(GRID),
