@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import xarray as xr
 
-from saccade.core.statistics import (
+from saccade.judging.statistics import (
     GeometricMean,
     Mean,
     Pooled,

@@ -508,10 +508,10 @@ OWN = """
 import dataclasses
 import numpy as np
 import xarray as xr
-from saccade.core.bound import AtMost
-from saccade.core.claim import Check, Claim
-from saccade.core.record import Arm
-from saccade.core.statistics import EverySeed
+from saccade.judging.bound import AtMost
+from saccade.judging.claim import Check, Claim
+from saccade.records.record import Arm
+from saccade.judging.statistics import EverySeed
 from saccade.core.study import Study
 
 @dataclasses.dataclass(frozen=True)

@@ -8,10 +8,10 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from saccade.core.claim import Check, ClaimArms, PremiseNotMetError
-from saccade.core.record import MissingArmError, Record
-from saccade.core.registration import STATED, is_clean
-from saccade.core.statistics import Mean
+from saccade.judging.claim import Check, ClaimArms, PremiseNotMetError
+from saccade.judging.registration import STATED, is_clean
+from saccade.judging.statistics import Mean
+from saccade.records.record import MissingArmError, Record
 from saccade.registry import find_study, study_names
 from saccade.report.ledger import ledger_markdown
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from saccade.cli import main
-from saccade.core.record import Record
+from saccade.records.record import Record
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 SMALL = "--layers 1 --dimension 8 --heads 2 --hidden 8 --seeds 3 --steps 40 --batch-size 200"

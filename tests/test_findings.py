@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from saccade.core.bound import Verdict
-from saccade.core.record import Record
-from saccade.core.statistics import Finding
+from saccade.judging.bound import Verdict
+from saccade.judging.statistics import Finding
+from saccade.records.record import Record
 from saccade.registry import find_study
 from saccade.report.formatting import number
 from saccade.report.judged import KINDS, JudgedClaim, counts, judged_claims

@@ -9,9 +9,9 @@ import xarray as xr
 
 from saccade import commands
 from saccade.cli import main
-from saccade.core.errors import FileError
-from saccade.core.record import Arm, Record
+from saccade.errors import FileError
 from saccade.options import ReproduceOptions
+from saccade.records.record import Arm, Record
 from saccade.report.page import corpora_of
 from saccade.studies.ktiw_translation import PRESETS
 from saccade.tasks.named_text import NamedText

@@ -15,9 +15,9 @@ from saccade import registry
 from saccade.cli import main
 from saccade.core.adaptive import UNKNOWN, Lattice, MapAxis, boundaries, refined
 from saccade.core.adaptive_map import AdaptiveMap, _datasets_joined
-from saccade.core.errors import ConfigError
-from saccade.core.record import Arm, Record
 from saccade.core.sweep import Swept, swept_in
+from saccade.errors import ConfigError
+from saccade.records.record import Arm, Record
 from saccade.registry import find_study
 from saccade.report.drawing import save_figure
 from saccade.report.judged import counts, judged_claims
@@ -161,11 +161,11 @@ def test_a_wrong_lattice_is_refused(make, told):
 TOY = """
 import dataclasses
 
-from saccade.core.bound import AtMost
-from saccade.core.claim import Check, Claim
+from saccade.judging.bound import AtMost
+from saccade.judging.claim import Check, Claim
 from saccade.core.optimiser import GradientDescent
-from saccade.core.record import Arm
-from saccade.core.statistics import EverySeed
+from saccade.records.record import Arm
+from saccade.judging.statistics import EverySeed
 from saccade.core.study import PredictedBoundary, Study
 from saccade.core.sweep import over_sweeps, require_positive
 from saccade.models.attention_classifier import AttentionClassifierConfig

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 from saccade.options import first_value, parsed
 
 

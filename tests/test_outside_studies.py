@@ -29,11 +29,11 @@ OWN = """
 import dataclasses
 from beside import RATE
 
-from saccade.core.bound import AtMost
-from saccade.core.claim import Check, Claim
+from saccade.judging.bound import AtMost
+from saccade.judging.claim import Check, Claim
 from saccade.core.optimiser import GradientDescent
-from saccade.core.record import Arm
-from saccade.core.statistics import EverySeed
+from saccade.records.record import Arm
+from saccade.judging.statistics import EverySeed
 from saccade.core.study import Study
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.tasks.topic_sentences import TopicSentences
@@ -266,7 +266,7 @@ def test_a_dry_run_stops_where_numbers_decide_what_follows(own, tmp_path, capsys
         ("GradientDescent(float(training.trajectory['loss'].mean()))", 0, "rate: got nan"),
         ("undefined_name", 1, "saccade: stopped by NameError: .*; every number is NaN in a dry"),
         ("arms['missing']", 1, r"stopped by KeyError: 'missing' \(wrong_study\.py, line \d+\);"),
-        ("from saccade.core.errors import ConfigError; raise ConfigError('no nanny')", 2, "nanny"),
+        ("from saccade.errors import ConfigError; raise ConfigError('no nanny')", 2, "nanny"),
     ],
 )
 def test_a_dry_run_does_not_hide_a_mistake(line, code, wanted, own, capsys):

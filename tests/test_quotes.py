@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from saccade.core.record import Record
-from saccade.core.trajectory import at_place, at_start, first_step
 from saccade.probes.translation import READABLE
+from saccade.records.record import Record
+from saccade.records.trajectory import at_place, at_start, first_step
 from saccade.registry import find_study, study_names
 from saccade.studies import kernels_stationary, ktiw_classification, ktiw_fate
 from saccade.studies._agreement import AGREEMENTS, best_of

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from saccade import registry, studies
-from saccade.core.errors import ConfigError, FileError
 from saccade.core.study import Study
+from saccade.errors import ConfigError, FileError
 from saccade.registry import find_study, known_study, study_names
 
 STUDY = """
 import dataclasses
 
-from saccade.core.bound import AtMost
-from saccade.core.claim import Check, Claim
+from saccade.judging.bound import AtMost
+from saccade.judging.claim import Check, Claim
 from saccade.core.study import Study
 
 

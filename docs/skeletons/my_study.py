@@ -37,7 +37,7 @@ from saccade import (
     Recording,
     Study,
 )
-from saccade.core.figure import over_seeds
+from saccade.figures.figure import over_seeds
 from saccade.core.sweep import require_count, require_positive
 
 

@@ -23,7 +23,7 @@ import xarray as xr
 from my_task import MarkedSentences
 
 from saccade import AbstractTheory
-from saccade.core.trajectory import at_start
+from saccade.records.trajectory import at_start
 
 
 class ValueOfScore(AbstractTheory):

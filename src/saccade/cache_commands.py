@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from saccade.core.errors import ConfigError, FileError
 from saccade.core.kept import Kept, Kind, is_in_use, kept_in, remove
+from saccade.errors import ConfigError, FileError
 from saccade.options import CacheOptions
 from saccade.report import terminal
 from saccade.report.formatting import counted, size_text

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from saccade.core.errors import ConfigError, SaccadeError
+from saccade.errors import ConfigError, SaccadeError
 from saccade.options import COMMANDS, MapOptions, RunOptions, first_value, parsed
 from saccade.version import __version__
 

@@ -12,16 +12,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saccade.core.claim import Judgement
 from saccade.core.config import describe
-from saccade.core.errors import ConfigError, FileError, SaccadeError, described, located
-from saccade.core.figure import Figure
 from saccade.core.interfaces import AbstractCorpus
 from saccade.core.job import CHUNK
 from saccade.core.lab import Lab
-from saccade.core.premises import PremiseNotMetError
 from saccade.core.progress import Progress
-from saccade.core.record import Record
 from saccade.core.schedulers import (
     Failure,
     LocalProcesses,
@@ -29,9 +24,12 @@ from saccade.core.schedulers import (
     report,
     sensible_number,
 )
-from saccade.core.storage import write_atomically
 from saccade.core.study import Study, read_known
 from saccade.data import store
+from saccade.errors import ConfigError, FileError, SaccadeError, described, located
+from saccade.figures.figure import Figure
+from saccade.judging.claim import Judgement
+from saccade.judging.premises import PremiseNotMetError
 from saccade.options import (
     DiagnoseOptions,
     LedgerOptions,
@@ -41,6 +39,8 @@ from saccade.options import (
     ReproduceOptions,
     RunOptions,
 )
+from saccade.records.record import Record
+from saccade.records.sealed import write_atomically
 from saccade.registry import find_study, known_study, loaded_from, study_names
 from saccade.report import terminal
 from saccade.report.formatting import counted

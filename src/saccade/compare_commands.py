@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from saccade.commands import opened, record_files
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 from saccade.options import CompareOptions
 from saccade.report import terminal
 from saccade.report.comparison import compared

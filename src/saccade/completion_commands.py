@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 from saccade.options import (
     COMMANDS,
     CompletionOptions,

@@ -8,10 +8,10 @@ from rich.console import Console, Group
 from rich.table import Column, Table
 from rich.text import Text
 
-from saccade.core.errors import ConfigError, FileError
 from saccade.data import store
 from saccade.data.catalogue import known_corpus
 from saccade.data.corpora import KnownCorpus, checksum_of, sizes_of
+from saccade.errors import ConfigError, FileError
 from saccade.options import DataOptions
 
 ACTIONS = ("list", "fetch", "check")

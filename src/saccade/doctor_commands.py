@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from saccade.core.errors import FileError, described
+from saccade.errors import FileError, described
 from saccade.options import DoctorOptions
 from saccade.version import __version__
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from saccade.commands import opened_files, record_files, shown_path
 from saccade.core.adaptive_map import AdaptiveMap
-from saccade.core.claim import Claim
-from saccade.core.errors import ConfigError, SaccadeError
 from saccade.core.study import Study
+from saccade.errors import ConfigError, SaccadeError
+from saccade.judging.claim import Claim
 from saccade.options import ExplainOptions
 from saccade.registry import find_study, loaded_from, outlines, study_names
 from saccade.report import terminal

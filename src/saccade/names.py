@@ -1,8 +1,8 @@
 """The public names of the package, found in its source files.
 
-Public are all classes of core, tasks, models, probes and theories, but for modules that say
-`__all__: list[str] = []` (the parts of the engine). Of functions, those of core that a study or
-such a part imports.
+Public are the errors and all classes of core, records, judging, figures, tasks, models, probes and
+theories, but for modules that say `__all__: list[str] = []` (the parts of the engine). Of
+functions, those of the first five that a study or such a part imports.
 `python -m saccade.names` writes the names to `__init__.pyi`, for type checkers and editors.
 """
 
@@ -13,7 +13,11 @@ from pathlib import Path
 
 _PARTS = ("tasks", "models", "probes", "theory")
 _DEFINED = re.compile(r"^(?:class|def) ([A-Za-z]\w*)", re.MULTILINE)
-_FROM_CORE = re.compile(r"^from saccade\.core\.\w+ import (\([^)]*\)|.*)", re.MULTILINE)
+_SHARED = ("", "core", "records", "judging", "figures")
+_FROM_SHARED = re.compile(
+    r"^from saccade\.(?:(?:core|records|judging|figures)\.\w+|errors) import (\([^)]*\)|.*)",
+    re.MULTILINE,
+)
 
 
 @cache
@@ -21,11 +25,11 @@ def public_names() -> dict[str, str]:
     """Name -> module, of every public class and function."""
     functions = {name for name in set().union(*map(_used, ("studies", *_PARTS))) if name.islower()}
     names: dict[str, str] = {}
-    for folder in ("core", *_PARTS):
-        for module, text in _sources(folder, "[!_]*.py"):
+    for folder in (*_SHARED, *_PARTS):
+        for module, text in _sources(folder, "[!_]*.py" if folder else "errors.py"):
             defined = set(_DEFINED.findall(text))
             public = {name for name in defined if name[0].isupper() and "__all__" not in text}
-            if folder == "core":
+            if folder in _SHARED:
                 public |= functions & defined
             for name in public:
                 if names.setdefault(name, module) != module:
@@ -46,13 +50,14 @@ def stub() -> str:
 def _sources(folder: str, files: str = "*.py") -> Iterator[tuple[str, str]]:
     """Names and texts of modules of a folder."""
     for file in sorted((Path(__file__).parent / folder).glob(files)):
-        yield f"saccade.{folder}.{file.stem}", file.read_text(encoding="utf-8")
+        module = ".".join(filter(None, ["saccade", folder, file.stem]))
+        yield module, file.read_text(encoding="utf-8")
 
 
 def _used(folder: str) -> set[str]:
-    """The names that a folder imports from core."""
+    """The names that a folder imports from those that all share."""
     texts = "\n".join(text for _, text in _sources(folder))
-    return set(re.findall(r"\w+", " ".join(_FROM_CORE.findall(texts))))
+    return set(re.findall(r"\w+", " ".join(_FROM_SHARED.findall(texts))))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from saccade.core.code import executed
-from saccade.core.errors import ConfigError, FileError, described
+from saccade.errors import ConfigError, FileError, described
 
 if TYPE_CHECKING:
     from saccade.core.study import Study

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from saccade.core.errors import ConfigError, FileError
+from saccade.errors import ConfigError, FileError
 from saccade.options import MeasureOptions
 from saccade.report import terminal
 from saccade.report.formatting import counted, number

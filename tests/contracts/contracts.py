@@ -22,11 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.bound import AbstractBound
 from saccade.core.checks import ALWAYS, OUTER_DIMS
-from saccade.core.claim import Claim
 from saccade.core.config import describe, typed
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import (
     END,
     FIRST_WORD,
@@ -44,9 +41,12 @@ from saccade.core.interfaces import (
     SentencePairs,
 )
 from saccade.core.program import Program, compiler_options
-from saccade.core.statistics import AbstractStatistic
 from saccade.core.study import Study
 from saccade.core.sweep import Swept, sweepable, with_sweep
+from saccade.errors import ConfigError
+from saccade.judging.bound import AbstractBound
+from saccade.judging.claim import Claim
+from saccade.judging.statistics import AbstractStatistic
 
 SIZE = 6
 """Examples that a model is called on."""

@@ -16,13 +16,13 @@ import jax
 from word_table import Sentences, SplitLoss, Table, WordTableConfig
 
 from saccade.core.batches import Minibatch
-from saccade.core.errors import SaccadeError
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam
 from saccade.core.progress import Progress
 from saccade.core.rates import Cosine
 from saccade.core.schedule import Every, Recording
 from saccade.core.stopping import EarlyStopping
+from saccade.errors import SaccadeError
 
 STEPS = 4000
 """A dispatch ends after 32 recorded steps at the latest, so this makes 25 of them or more on any

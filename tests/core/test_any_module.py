@@ -14,12 +14,12 @@ from jaxtyping import Array, PRNGKeyArray
 from word_table import TASK, Table, WordList, WordTable, WordTableConfig
 
 from saccade.core.batches import Minibatch
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractTask, Batch, cross_entropy
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.paths import part, paths
 from saccade.core.schedule import Every, Recording
+from saccade.errors import ConfigError
 
 
 class Net(eqx.Module):

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.errors import ConfigError
 from saccade.core.lab import Lab
 from saccade.core.progress import FROM_CACHE
+from saccade.errors import ConfigError
 
 SCALE = 2.0
 pytestmark = pytest.mark.usefixtures("traced_anew")

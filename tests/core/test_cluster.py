@@ -21,11 +21,11 @@ from cluster_work import Config
 
 from saccade.cli import main
 from saccade.core import job as jobs
-from saccade.core.errors import ConfigError, SaccadeError
 from saccade.core.lab import Lab, Training
 from saccade.core.progress import Progress
-from saccade.core.record import Record
 from saccade.core.storage import read_state
+from saccade.errors import ConfigError, SaccadeError
+from saccade.records.record import Record
 
 pytest.importorskip("distributed", reason="needs the extra cluster")
 from distributed import Client

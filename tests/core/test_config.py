@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from saccade.core.config import describe, typed
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractTask
-from saccade.core.storage import read_sealed
 from saccade.core.sweep import Swept, path_of, replaced, sweepable
+from saccade.errors import ConfigError
+from saccade.records.sealed import read_sealed
 from saccade.registry import find_study, study_names
 from saccade.tasks.topic_sentences import TopicSentences
 

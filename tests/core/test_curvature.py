@@ -24,13 +24,13 @@ from word_table import (
 )
 
 from saccade.core.batches import Minibatch
-from saccade.core.errors import ConfigError, InterruptedTrainingError
 from saccade.core.interfaces import Batch
 from saccade.core.lab import Lab, Training
 from saccade.core.members import initial_model, training_set
 from saccade.core.optimiser import Adam, GradientDescent, GradientFlow
 from saccade.core.progress import Progress
 from saccade.core.schedule import Every, Recording
+from saccade.errors import ConfigError, InterruptedTrainingError
 
 CURVED = GradientDescent(0.8, curvature=example_curvature)
 

@@ -19,7 +19,6 @@ from word_table import (
 
 from saccade.core.batches import Fresh, FullBatch, Minibatch
 from saccade.core.engine import Engine
-from saccade.core.errors import ConfigError, DoesNotFitError, InterruptedTrainingError
 from saccade.core.lab import Lab, Training
 from saccade.core.members import initial_model, training_set
 from saccade.core.optimiser import Adam, GradientDescent
@@ -28,6 +27,7 @@ from saccade.core.progress import Progress
 from saccade.core.rates import Cosine
 from saccade.core.schedule import Every, Recording
 from saccade.core.start import Seeds, seed_of
+from saccade.errors import ConfigError, DoesNotFitError, InterruptedTrainingError
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.topic_words import TopicWords
 from saccade.theory.topic_word_flow import Lemma2

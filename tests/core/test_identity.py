@@ -20,13 +20,13 @@ import pytest
 from jaxtyping import Array, Float, PRNGKeyArray
 from one_weight import Weight, WeightConfig, Zeros, arguments
 
-from saccade.core.errors import InterruptedTrainingError
 from saccade.core.interfaces import AbstractProbe, AbstractTask, Batch, Moment, Variable
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.progress import FROM_CACHE, Progress
 from saccade.core.run import NOT_KEPT
 from saccade.core.schedule import Every, Recording
+from saccade.errors import InterruptedTrainingError
 
 pytestmark = pytest.mark.usefixtures("traced_anew")
 

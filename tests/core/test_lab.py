@@ -32,7 +32,6 @@ import saccade.core.engine
 import saccade.core.recipe
 from saccade.core.batches import AbstractBatches, Fresh, Minibatch
 from saccade.core.engine import Engine
-from saccade.core.errors import ConfigError, FileError, InterruptedTrainingError
 from saccade.core.identity import training_digest
 from saccade.core.interfaces import AbstractProbe, Batch
 from saccade.core.lab import Lab, Training
@@ -41,6 +40,7 @@ from saccade.core.optimiser import Adam, GradientDescent, GradientFlow
 from saccade.core.progress import Progress
 from saccade.core.schedule import AbstractSchedule, AtSteps, Every, Logarithmic, Recording
 from saccade.core.storage import read_state, write_state
+from saccade.errors import ConfigError, FileError, InterruptedTrainingError
 from saccade.models.attention_classifier import AttentionClassifierConfig
 
 WORDS = WordList(vocabulary_size=24, train_size=24)

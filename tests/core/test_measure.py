@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from word_table import TASK, Sentences, SplitLoss, Table, TestWords, WordTable, WordTableConfig
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Moment
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import GradientDescent
 from saccade.core.schedule import Every, Recording
+from saccade.errors import ConfigError
 
 STEPS = (0, 4, 8)
 

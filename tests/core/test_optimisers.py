@@ -11,13 +11,13 @@ import pytest
 from jaxtyping import Array, Float
 from word_table import Table, WordList, WordTable, WordTableConfig, squares
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractModel, Batch, Output
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent, OptaxOptimiser, PartRate
 from saccade.core.rates import Cosine, OneCycle, Warmup
 from saccade.core.schedule import Every, Recording
 from saccade.core.sweep import Swept
+from saccade.errors import ConfigError
 
 RECORD = Recording((Table(),), Every(1))
 

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from word_table import Table
 
-from saccade.core.errors import ConfigError
 from saccade.core.schedule import (
     AbstractSchedule,
     AtSteps,
@@ -15,6 +14,7 @@ from saccade.core.schedule import (
     Logarithmic,
     Recording,
 )
+from saccade.errors import ConfigError
 
 TOTALS = st.integers(0, 5000)
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from one_weight import arguments
 
-from saccade.core.errors import ConfigError, FileError
 from saccade.core.lab import Lab, Progress
 from saccade.core.schedulers import (
     Failure,
@@ -22,6 +21,7 @@ from saccade.core.schedulers import (
     report,
     scheduler_of,
 )
+from saccade.errors import ConfigError, FileError
 
 
 def nothing(place: int, progress: Progress) -> None:

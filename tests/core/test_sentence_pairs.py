@@ -10,11 +10,11 @@ import pytest
 from jaxtyping import Array
 
 from saccade.core.batches import Minibatch, buckets_of
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, SentencePairs
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
 from saccade.core.schedule import Every, Recording
+from saccade.errors import ConfigError
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_entropy
 from saccade.models.word_proxy import WordProxyConfig
 from saccade.probes.translation import (

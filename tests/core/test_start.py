@@ -23,12 +23,12 @@ from word_table import (
     squares,
 )
 
-from saccade.core.errors import ConfigError, InterruptedTrainingError
 from saccade.core.interfaces import Batch
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam, GradientDescent
 from saccade.core.progress import Progress
 from saccade.core.schedule import Every, Recording
+from saccade.errors import ConfigError, InterruptedTrainingError
 from saccade.probes.motion import Displacements
 
 DESCENT = GradientDescent(0.5)

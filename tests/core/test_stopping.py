@@ -14,12 +14,12 @@ from word_table import Table, WordList, WordTableConfig
 
 import saccade.core.run
 from saccade.core.engine import Engine
-from saccade.core.errors import InterruptedTrainingError
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam
 from saccade.core.progress import Progress
 from saccade.core.schedule import Recording
 from saccade.core.storage import read_state, write_state
+from saccade.errors import InterruptedTrainingError
 
 RECORD = Recording((Table(),))
 

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.core.errors import FileError
-from saccade.core.storage import locked, read_sealed, read_state, write_sealed, write_state
+from saccade.core.storage import locked, read_state, write_state
+from saccade.errors import FileError
+from saccade.records.sealed import read_sealed, write_sealed
 
 HEADER = {
     "digest": "ab" * 32,

@@ -20,12 +20,12 @@ from word_table import (
 )
 
 from saccade.core.batches import Fresh, Minibatch
-from saccade.core.errors import InterruptedTrainingError
 from saccade.core.lab import Lab, Training
 from saccade.core.members import initial_model, purpose_key, training_set
 from saccade.core.optimiser import Adam, GradientDescent
 from saccade.core.progress import Progress
 from saccade.core.schedule import AtSteps, Every, Recording
+from saccade.errors import InterruptedTrainingError
 
 TASK = DrawnNumbers()
 EMPTY = WordTableConfig(0.0)

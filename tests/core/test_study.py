@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.bound import AtMost
-from saccade.core.claim import Check, Claim
-from saccade.core.errors import ConfigError, FileError
 from saccade.core.lab import Lab
-from saccade.core.record import Arm
 from saccade.core.study import Study
 from saccade.core.sweep import Swept
+from saccade.errors import ConfigError, FileError
+from saccade.judging.bound import AtMost
+from saccade.judging.claim import Check, Claim
+from saccade.records.record import Arm
 
 
 @dataclasses.dataclass(frozen=True)

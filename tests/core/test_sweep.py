@@ -15,7 +15,6 @@ from jaxtyping import PRNGKeyArray
 from word_table import NumberedExamples, Table, WordTable, WordTableConfig
 
 from saccade.core.engine import Engine
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractModelConfig
 from saccade.core.lab import Lab
 from saccade.core.members import Members
@@ -32,6 +31,7 @@ from saccade.core.sweep import (
     swept_in,
     with_sweep,
 )
+from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifierConfig
 
 GRIDS = st.lists(st.floats(0.1, 10), min_size=1, max_size=5, unique=True)

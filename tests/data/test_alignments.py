@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from saccade.core.errors import ConfigError, FileError
 from saccade.data.alignments import GoldAlignment, check_alignments, read_alignments
+from saccade.errors import ConfigError, FileError
 
 
 def written(folder: Path, text: str) -> Path:

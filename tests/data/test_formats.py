@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.core.errors import ConfigError, FileError
 from saccade.data.formats import EXAMPLE, SUFFIXES, Row, read_rows
+from saccade.errors import ConfigError, FileError
 
 ROWS = [("pos", "A good film."), ("neg", 'Not "good", at all'), ("pos", "Überragend 🎬")]
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import pooch
 import pytest
 
-from saccade.core.errors import ConfigError, FileError
 from saccade.data import catalogue, corpora, store
 from saccade.data.corpora import KnownCorpus, Source, checksum_of
 from saccade.data.folders import CorpusFolder
+from saccade.errors import ConfigError, FileError
 
 TRAIN, TEST = "1 good film\n0 bad film\n", "1 fine\n"
 EXAMPLES = {"train": [("1", "good film"), ("0", "bad film")], "test": [("1", "fine")]}

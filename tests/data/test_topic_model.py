@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.errors import ConfigError, FileError
 from saccade.data import topic_model
 from saccade.data.topic_model import (
     TopicModel,
@@ -20,6 +19,7 @@ from saccade.data.topic_model import (
     topic_words,
     word_counts,
 )
+from saccade.errors import ConfigError, FileError
 
 pytest.importorskip("sklearn", reason="topics need scikit-learn (extra `text`)")
 RIVERS = ["river", "water", "boat", "fish"]

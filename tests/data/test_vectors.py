@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError, FileError
 from saccade.data.vectors import vectors_for
+from saccade.errors import ConfigError, FileError
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.tasks.keyword_sentences import KeywordSentences
 from saccade.tasks.labelled_text import LabelledText

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.core.errors import ConfigError
 from saccade.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary, tokens_of
+from saccade.errors import ConfigError
 
 TEXTS = [["b", "a", "c"], ["b", "a"], ["b", "d", "c", "Ä"]]
 """Three b, two a and c, one Ä and d."""

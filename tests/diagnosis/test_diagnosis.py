@@ -8,8 +8,6 @@ import pytest
 import xarray as xr
 
 from saccade.cli import main
-from saccade.core.errors import ConfigError
-from saccade.core.record import Arm, Record
 from saccade.core.schedule import Every
 from saccade.diagnosis.bypassed import Bypassed
 from saccade.diagnosis.catalogue import FAULTS, NUMBERED, diagnose, strip
@@ -27,6 +25,8 @@ from saccade.diagnosis.scores_rounded import ScoresRounded
 from saccade.diagnosis.sink import Sink
 from saccade.diagnosis.softmax_blind import SoftmaxBlind
 from saccade.diagnosis.values_first import ValuesFirst
+from saccade.errors import ConfigError
+from saccade.records.record import Arm, Record
 from saccade.registry import known_study
 from saccade.report.page import render_page
 from saccade.watch import Watch

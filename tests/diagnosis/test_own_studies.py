@@ -10,7 +10,6 @@ import pytest
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.record import Arm, Record
 from saccade.core.schedule import AtSteps, Recording
 from saccade.data.vocabulary import PADDING
 from saccade.diagnosis.catalogue import Diagnosis, diagnose
@@ -20,6 +19,7 @@ from saccade.diagnosis.softmax_blind import SoftmaxBlind
 from saccade.diagnosis.values_first import ValuesFirst
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.attention import AttentionStatistics
+from saccade.records.record import Arm, Record
 from saccade.studies import kernels_stationary
 from saccade.tasks.arrays import Arrays
 

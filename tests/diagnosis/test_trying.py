@@ -9,10 +9,8 @@ import pytest
 import xarray as xr
 
 from saccade.cli import main
-from saccade.core.errors import ConfigError
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.record import Arm, Record
 from saccade.core.start import Seeds
 from saccade.core.sweep import swept_in
 from saccade.diagnosis.catalogue import diagnose
@@ -20,7 +18,9 @@ from saccade.diagnosis.diverged import Diverged
 from saccade.diagnosis.padding_attended import PaddingAttended
 from saccade.diagnosis.softmax_blind import SoftmaxBlind
 from saccade.diagnosis.trying import CONTROL, Attempt, _compared, _of_arm, _Recalling, tried
+from saccade.errors import ConfigError
 from saccade.models.attention_regression import AttentionRegressionConfig
+from saccade.records.record import Arm, Record
 from saccade.registry import find_study
 from saccade.tasks.random_sequences import RandomSequences
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 from saccade.models.attention_regression import (
     AttentionRegression,
     AttentionRegressionConfig,

@@ -13,8 +13,8 @@ import numpy as np
 import optax
 import pytest
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, SentencePairs
+from saccade.errors import ConfigError
 from saccade.models.decoding import Translations, beam, greedy
 from saccade.models.translator import Translator, TranslatorConfig
 from saccade.tasks.copying import Copying

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Batch
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.paths import paths
 from saccade.core.schedule import Every, Recording
 from saccade.core.sweep import Swept
+from saccade.errors import ConfigError
 from saccade.models.encoder import Encoder, EncoderConfig, dropped
 from saccade.models.fused_attention import in_rows, with_rounding
 from saccade.tasks.keyword_sentences import KeywordSentences

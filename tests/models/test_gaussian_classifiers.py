@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Batch
+from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
 from saccade.tasks.markov_pairs import MarkovPairs

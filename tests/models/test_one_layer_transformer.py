@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from saccade.core.errors import ConfigError
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.schedule import Every, Recording
+from saccade.errors import ConfigError
 from saccade.models.counting import id_counts
 from saccade.models.one_layer_transformer import (
     Blocks,

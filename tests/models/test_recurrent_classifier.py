@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from plain_recurrence import states
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Batch
+from saccade.errors import ConfigError
 from saccade.models.kernels import Gaussian
 from saccade.models.recurrent_classifier import RecurrentClassifier, RecurrentClassifierConfig
 from saccade.tasks.keyword_sentences import KeywordSentences

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from plain_recurrence import states
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, FIRST_WORD, START, SentencePairs
 from saccade.core.sweep import Swept, map_swept, swept_in
+from saccade.errors import ConfigError
 from saccade.models.kernels import KERNELS, Gaussian
 from saccade.models.sequence_to_sequence import (
     SequenceToSequence,

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 from saccade.models.one_layer_transformer import Blocks, TiedScores
 from saccade.models.tied_attention import TiedAttention, TiedAttentionConfig
 from saccade.tasks.long_documents import LongDocumentQueries

@@ -13,10 +13,10 @@ import pytest
 from plain_recurrence import states
 
 from saccade.core.batches import Minibatch
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, START, Output, SentencePairs
 from saccade.core.optimiser import Adam
 from saccade.core.sweep import Swept
+from saccade.errors import ConfigError
 from saccade.models import translator
 from saccade.models.kernels import KERNELS, Gaussian
 from saccade.models.recurrence import Recurrence

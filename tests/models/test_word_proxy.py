@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import SentencePairs
+from saccade.errors import ConfigError
 from saccade.models.sequence_to_sequence import token_entropy
 from saccade.models.word_proxy import WordProxy, WordProxyConfig
 from saccade.tasks.lexicon_sentences import LexiconSentences

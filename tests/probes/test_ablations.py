@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Moment
+from saccade.errors import ConfigError
 from saccade.models.encoder import EncoderConfig
 from saccade.models.fused_attention import in_rows
 from saccade.models.kernels import KERNELS, SOFTMAX

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from saccade.core.errors import ConfigError
-from saccade.core.trajectory import at_place, first_step
+from saccade.errors import ConfigError
 from saccade.probes.agreement import (
     agreement,
     best_step,
@@ -25,6 +24,7 @@ from saccade.probes.agreement import (
     rank_agreement,
     reached,
 )
+from saccade.records.trajectory import at_place, first_step
 
 RULES = ("shared", "authors", "strict")
 SHARES = (0.05, 0.3)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, SentencePairs
 from saccade.data.alignments import GoldAlignment
+from saccade.errors import ConfigError
 from saccade.probes.alignment_error import alignment_error_rate, known_alignments, links_of
 from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.theory import ibm_model_1

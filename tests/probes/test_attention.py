@@ -11,8 +11,8 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 from saccade.core.attention_rows import row_statistics
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AttentionLayer, Batch, Moment, SentencePairs
+from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.encoder import EncoderConfig
 from saccade.models.kernels import Gaussian, Softmax

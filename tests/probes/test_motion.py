@@ -9,12 +9,12 @@ import numpy as np
 import optax
 import pytest
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Moment
 from saccade.core.lab import Lab
 from saccade.core.members import initial_model, training_set
 from saccade.core.optimiser import Adam
 from saccade.core.schedule import Recording
+from saccade.errors import ConfigError
 from saccade.models.attention_regression import AttentionRegression
 from saccade.models.encoder import EncoderConfig
 from saccade.models.kernels import Softmax

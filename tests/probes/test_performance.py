@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Batch, Moment, Output, cross_entropy
+from saccade.errors import ConfigError
 from saccade.probes.performance import Accuracy, Losses
 
 RANDOM = np.random.default_rng(2)

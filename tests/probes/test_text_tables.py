@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Batch, Moment, cross_entropy
 from saccade.core.loss import own_loss
+from saccade.errors import ConfigError
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.models.word_classifier import WordClassifierConfig
 from saccade.probes.text_tables import TextTables, saliency

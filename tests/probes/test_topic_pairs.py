@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Moment
+from saccade.errors import ConfigError
 from saccade.models.encoder import EncoderConfig
 from saccade.probes.topic_pairs import TopicPairs
 from saccade.tasks.topic_documents import TopicDocuments

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.bound import AtMost
-from saccade.core.claim import Check, Claim, PremiseNotMetError
-from saccade.core.figure import Figure, HeatMap, Histogram, Line, Panel
-from saccade.core.record import Arm, Record
-from saccade.core.statistics import EverySeed
 from saccade.core.study import Divergence, Study
+from saccade.figures.figure import Figure, HeatMap, Histogram, Line, Panel
+from saccade.judging.bound import AtMost
+from saccade.judging.claim import Check, Claim, PremiseNotMetError
+from saccade.judging.statistics import EverySeed
+from saccade.records.record import Arm, Record
 from saccade.report.judged import Entry, StoredStudy
 
 SEEDS = 5

@@ -13,8 +13,8 @@ import pytest
 import vl_convert
 import xarray as xr
 
-from saccade.core.errors import ConfigError
-from saccade.core.figure import Choice, Figure, HeatMap, Histogram, Line, Panel, over_seeds
+from saccade.errors import ConfigError
+from saccade.figures.figure import Choice, Figure, HeatMap, Histogram, Line, Panel, over_seeds
 from saccade.report import appearance
 from saccade.report.charts import POINTS, chart
 

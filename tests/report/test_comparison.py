@@ -15,9 +15,9 @@ from scipy import stats
 
 from saccade.core.adaptive import MapAxis
 from saccade.core.adaptive_map import AdaptiveMap
-from saccade.core.errors import ConfigError
-from saccade.core.record import Record
-from saccade.core.statistics import Finding, t_interval
+from saccade.errors import ConfigError
+from saccade.judging.statistics import Finding, t_interval
+from saccade.records.record import Record
 from saccade.report.comparison import Comparison, compared, difference
 from saccade.report.comparison_page import render_comparison, write_comparison
 from saccade.report.page import LIMIT

@@ -8,8 +8,8 @@ import matplotlib.colors
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError, FileError
-from saccade.core.figure import Figure, HeatMap, Histogram, Line, Panel
+from saccade.errors import ConfigError, FileError
+from saccade.figures.figure import Figure, HeatMap, Histogram, Line, Panel
 from saccade.report import appearance, drawing
 from saccade.report.drawing import save_figure
 

@@ -6,8 +6,8 @@ import math
 import pytest
 import xarray as xr
 
-from saccade.core.record import Arm
-from saccade.core.statistics import Finding
+from saccade.judging.statistics import Finding
+from saccade.records.record import Arm
 from saccade.report.formatting import diverged_members, measured, natural, number, ticks
 
 

@@ -6,10 +6,10 @@ import json
 import pytest
 import xarray as xr
 
-from saccade.core.bound import AtMost
-from saccade.core.claim import Check, Claim
-from saccade.core.errors import FileError
-from saccade.core.statistics import Deterministic
+from saccade.errors import FileError
+from saccade.judging.bound import AtMost
+from saccade.judging.claim import Check, Claim
+from saccade.judging.statistics import Deterministic
 from saccade.report import judged
 from saccade.report.judged import JudgedClaim, StoredStudy, counts, judged_claims
 from saccade.report.ledger import ledger_markdown, ledger_rows

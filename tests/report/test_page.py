@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from markupsafe import escape
 
-from saccade.core.errors import FileError
-from saccade.core.figure import Figure, Line, Panel
+from saccade.errors import FileError
+from saccade.figures.figure import Figure, Line, Panel
 from saccade.report.judged import StoredStudy
 from saccade.report.page import LIMIT, render_page, write_page
 from saccade.report.papers import PAPERS

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 from browser import examined
 
-from saccade.core.figure import Choice, Figure, HeatMap, Line, Panel, over_seeds
+from saccade.figures.figure import Choice, Figure, HeatMap, Line, Panel, over_seeds
 from saccade.report.page import write_page
 
 pytestmark = pytest.mark.browser

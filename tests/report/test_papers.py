@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 import pytest
 
-from saccade.core.bound import Verdict
-from saccade.core.claim import Judgement
-from saccade.core.record import Record
+from saccade.judging.bound import Verdict
+from saccade.judging.claim import Judgement
+from saccade.records.record import Record
 from saccade.registry import find_study, known_study, study_names
 from saccade.report.judged import JudgedClaim, StoredStudy, judged_claims
 from saccade.report.papers import PAPERS, Finding, Paper, finding_of, paper_of

@@ -11,11 +11,11 @@ import sys
 import pytest
 from rich.console import Console
 
-from saccade.core.bound import Verdict
-from saccade.core.claim import Judgement
 from saccade.core.lab import Plan
 from saccade.core.progress import Progress
-from saccade.core.statistics import Finding
+from saccade.judging.bound import Verdict
+from saccade.judging.claim import Judgement
+from saccade.judging.statistics import Finding
 from saccade.report.judged import verdict_maps
 from saccade.report.ledger import ledger_rows
 from saccade.report.terminal import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from saccade.core import statistics
+from saccade.judging import statistics
 
 pytest.register_assert_rewrite("every_record")
 

@@ -8,8 +8,8 @@ import numpy as np
 import xarray as xr
 from record_parts import Refutations, change, record_of, trained
 
-from saccade.core.record import Arm, Record
 from saccade.diagnosis.setup import EARLY, SEVERITY
+from saccade.records.record import Arm, Record
 from saccade.studies.diagnosis_errors import (
     FAMILIES,
     HEALTHY,

@@ -21,7 +21,7 @@ from record_parts import (
     trained,
 )
 
-from saccade.core.record import Arm, Record
+from saccade.records.record import Arm, Record
 from saccade.studies import kernels_landscape, kernels_training
 from saccade.studies._encoders import AT_SIZE, POSTERS, SMALL, TITLES
 

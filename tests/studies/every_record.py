@@ -14,7 +14,7 @@ import topics_records
 import values_first_records
 from record_parts import PARTS
 
-from saccade.core.record import Record
+from saccade.records.record import Record
 from saccade.registry import find_study
 
 PAPERS = (

@@ -28,8 +28,8 @@ from record_parts import (
     trained,
 )
 
-from saccade.core.record import Arm, Record
 from saccade.models.kernels import KERNEL_TITLES
+from saccade.records.record import Arm, Record
 from saccade.studies import kernels_convergence, kernels_stationary
 from saccade.theory.kernel_blindness import KernelBlindness
 

@@ -34,9 +34,9 @@ from record_parts import (
 )
 
 from saccade.core.interfaces import FIRST_WORD
-from saccade.core.record import Arm, Record
 from saccade.probes.keywords import PLACES
 from saccade.probes.translation import OFFSETS, POSITIONS
+from saccade.records.record import Arm, Record
 from saccade.studies import (
     ktiw_agreement,
     ktiw_copying,

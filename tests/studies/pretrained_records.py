@@ -22,8 +22,8 @@ from record_parts import (
     trained,
 )
 
-from saccade.core.record import Arm, Record
 from saccade.data.topic_model import KINDS, OVERLAPS
+from saccade.records.record import Arm, Record
 from saccade.studies import topics_pretrained as study
 from saccade.studies.topics_pretrained import AT_HAND, PAPERS, RANDOM, THRESHOLDS, TRAINED
 

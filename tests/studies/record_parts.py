@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.claim import Check, Claim, Judgement
 from saccade.core.config import describe
-from saccade.core.record import Arm, Record
+from saccade.judging.claim import Check, Claim, Judgement
+from saccade.records.record import Arm, Record
 from saccade.registry import find_study
 
 SEEDS = 5

@@ -14,9 +14,9 @@ from every_record import RECORDS, assert_alike
 from jax.flatten_util import ravel_pytree
 from record_parts import change, checks_of, diverge, judged, on, plus, set_to, swap
 
-from saccade.core.errors import ConfigError
 from saccade.core.lab import Lab
 from saccade.core.members import initial_model
+from saccade.errors import ConfigError
 from saccade.models.encoder import EncoderConfig
 from saccade.models.kernels import KernelName
 from saccade.probes.curvature import parted

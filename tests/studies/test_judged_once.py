@@ -6,7 +6,7 @@ from collections import Counter
 from every_record import RECORDS
 from record_parts import checks_of
 
-from saccade.core.record import Record
+from saccade.records.record import Record
 from saccade.registry import find_study
 from saccade.report.ledger import ledger_markdown, ledger_rows
 from saccade.report.page import render_page

@@ -6,7 +6,7 @@ import pytest
 from every_record import RECORDS
 from record_parts import at_end, change, diverge, judged, plus
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 from saccade.registry import find_study
 
 VARIANTS = {"D-1b", "D-2b", "D-3b", "D-3c", "D-3d"}

@@ -7,8 +7,8 @@ import pytest
 import xarray as xr
 from ktiw_records import agreement_record, translation_arms
 
-from saccade.core.record import Arm, Record
 from saccade.probes.translation import POSITIONS
+from saccade.records.record import Arm, Record
 from saccade.registry import find_study
 from saccade.studies import ktiw_agreement
 

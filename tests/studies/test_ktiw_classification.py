@@ -12,10 +12,10 @@ import pytest
 import xarray as xr
 from text_records import RECORDS
 
-from saccade.core.errors import ConfigError
 from saccade.core.lab import Lab
-from saccade.core.record import Arm
+from saccade.errors import ConfigError
 from saccade.probes.agreement import RATINGS
+from saccade.records.record import Arm
 from saccade.registry import find_study
 from saccade.studies import ktiw_classification as study
 

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError
 from saccade.core.lab import Lab
 from saccade.core.schedule import Recording
+from saccade.errors import ConfigError
 from saccade.models.sequence_to_sequence import SequenceToSequence, SequenceToSequenceConfig
 from saccade.studies import ktiw_reflection
 from saccade.studies.ktiw_reflection import contexts_reflected, states_reflected

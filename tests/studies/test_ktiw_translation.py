@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from saccade.core.chunks import evenly
-from saccade.core.errors import ConfigError
 from saccade.core.lab import Lab
+from saccade.errors import ConfigError
 from saccade.models.translator import TranslatorConfig
 from saccade.probes.alignment_error import known_alignments
 from saccade.registry import find_study

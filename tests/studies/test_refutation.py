@@ -11,9 +11,9 @@ import pytest
 from every_record import RECORDS, REFUTATIONS, figure_names
 from record_parts import PARTS, Edit, checks_of, diverge, judged
 
-from saccade.core.claim import Claim, Judgement
-from saccade.core.record import Record
-from saccade.core.statistics import Deterministic, EverySeed, GeometricMean, Mean, Rate
+from saccade.judging.claim import Claim, Judgement
+from saccade.judging.statistics import Deterministic, EverySeed, GeometricMean, Mean, Rate
+from saccade.records.record import Record
 from saccade.registry import find_study, study_names
 
 pytestmark = pytest.mark.usefixtures("few_resamples")

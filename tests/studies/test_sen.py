@@ -11,13 +11,13 @@ import pytest
 from every_record import RECORDS, assert_alike
 from record_parts import PARTS, altered, change, judged, plus, times, without
 
-from saccade.core.figure import HeatMap, Line
 from saccade.core.interfaces import Moment
 from saccade.core.lab import Lab
 from saccade.core.loss import own_loss
-from saccade.core.record import Record
+from saccade.figures.figure import HeatMap, Line
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.topic_words import Velocities
+from saccade.records.record import Record
 from saccade.registry import find_study
 from saccade.studies import sen, sen_synergy
 from saccade.studies._sen import at_steps

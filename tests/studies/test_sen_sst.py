@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Batch
 from saccade.core.lab import Lab
 from saccade.core.loss import own_loss
-from saccade.core.record import Arm, Record
 from saccade.data.vocabulary import Vocabulary
+from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifier, AttentionClassifierConfig
+from saccade.records.record import Arm, Record
 from saccade.registry import find_study
 from saccade.studies import sen_sst
 from saccade.tasks.arrays import Arrays

@@ -16,13 +16,13 @@ from record_parts import PARTS, altered
 
 from saccade.core import job as core_job
 from saccade.core import recipe as core_recipe
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Splits
 from saccade.core.lab import Lab
 from saccade.core.members import NOT_DIVERGED, Carry
-from saccade.core.record import Record
 from saccade.core.run import Run
 from saccade.core.study import Study
+from saccade.errors import ConfigError
+from saccade.records.record import Record
 from saccade.registry import find_study
 from saccade.studies import ktiw_agreement
 

@@ -6,7 +6,7 @@ import pytest
 from every_record import RECORDS
 from record_parts import altered, change, judged
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig
 from saccade.registry import find_study
 from saccade.tasks.topic_documents import TopicDocuments

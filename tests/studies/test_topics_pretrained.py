@@ -13,8 +13,8 @@ from record_parts import altered, judged, without
 
 from saccade import commands
 from saccade.cli import main
-from saccade.core.errors import ConfigError
 from saccade.core.lab import Lab
+from saccade.errors import ConfigError
 from saccade.registry import find_study
 from saccade.studies.topics_pretrained import (
     AT_HAND,

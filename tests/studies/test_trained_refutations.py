@@ -12,10 +12,10 @@ from trained_refutations import TrainedRefutation
 from trained_sen import REFUTATIONS as SEN
 from trained_topics import REFUTATIONS as TOPICS
 
-from saccade.core.claim import Judgement
 from saccade.core.lab import Lab
-from saccade.core.record import Record
 from saccade.core.study import Study
+from saccade.judging.claim import Judgement
+from saccade.records.record import Record
 from saccade.registry import find_study, study_names
 
 ALL = (*SEN, *TOPICS, *KTIW, *KERNELS)

@@ -24,7 +24,7 @@ from record_parts import (
     trained,
 )
 
-from saccade.core.record import Arm, Record
+from saccade.records.record import Arm, Record
 from saccade.studies import ktiw_classification, ktiw_translation, sen_sst
 from saccade.studies._agreement import MEASURES
 from saccade.studies.sen_sst import HEADS, NAMES, TEXT_ACCURACY

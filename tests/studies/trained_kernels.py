@@ -12,11 +12,11 @@ from trained_refutations import TrainedRefutation
 from saccade.core.interfaces import Moment
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.record import Record
 from saccade.models.attention_classifier import AttentionClassifierConfig, Head
 from saccade.models.attention_regression import AttentionRegressionConfig, value_curvature
 from saccade.models.kernels import KernelName
 from saccade.probes.feature_matrix import ValueModes
+from saccade.records.record import Record
 from saccade.studies import kernels_convergence, kernels_stationary, values_first
 
 

@@ -10,8 +10,8 @@ from trained_refutations import TrainedRefutation
 
 from saccade.core.interfaces import SentencePairs
 from saccade.core.lab import Lab
-from saccade.core.record import Record
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
+from saccade.records.record import Record
 from saccade.studies import ktiw_copying, ktiw_fate, ktiw_limits
 from saccade.tasks.copying import Copying
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 from saccade.core.lab import Lab
-from saccade.core.record import Record
+from saccade.records.record import Record
 
 
 @dataclasses.dataclass(frozen=True)

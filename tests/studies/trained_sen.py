@@ -11,8 +11,8 @@ from trained_refutations import TrainedRefutation
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import AbstractOptimiser, Adam, GradientDescent
-from saccade.core.record import Record
 from saccade.models.attention_classifier import AttentionClassifierConfig
+from saccade.records.record import Record
 from saccade.registry import find_study
 from saccade.studies import sen_query, sen_synergy
 

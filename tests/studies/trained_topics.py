@@ -15,8 +15,8 @@ from record_parts import altered
 from trained_refutations import TrainedRefutation
 
 from saccade.core.lab import Lab
-from saccade.core.record import Record
 from saccade.models.one_layer_transformer import OneLayerTransformer, OneLayerTransformerConfig
+from saccade.records.record import Record
 from saccade.registry import find_study
 from saccade.tasks.long_documents import LongDocumentQueries, LongDocuments
 from saccade.tasks.topic_documents import Documents, TopicDocuments

@@ -24,7 +24,7 @@ from record_parts import (
 )
 from topics_records import moves_late
 
-from saccade.core.record import Arm, Record
+from saccade.records.record import Arm, Record
 from saccade.studies import values_first
 from saccade.theory.half_rise_order import reversal_score
 from saccade.theory.score_and_norm import norm_of_score

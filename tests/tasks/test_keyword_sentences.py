@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 from saccade.tasks.keyword_sentences import KEYWORD, KeywordSentences
 
 SIZE = 3000

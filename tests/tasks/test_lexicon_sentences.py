@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, FIRST_WORD
 from saccade.core.sweep import map_swept, with_sweep
+from saccade.errors import ConfigError
 from saccade.tasks.lexicon_sentences import LexiconSentences
 
 SIZE = 2000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 from saccade.models.convolutional_classifier import pair_numbers
 from saccade.tasks.markov_pairs import MarkovPairs
 

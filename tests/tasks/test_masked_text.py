@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError
 from saccade.data.formats import EXAMPLE_PAIRS
+from saccade.errors import ConfigError
 from saccade.tasks.masked_text import MaskedText
 from saccade.tasks.topic_documents import Masking
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError, FileError
 from saccade.data import catalogue, corpora, store
 from saccade.data.catalogue import known_corpus
 from saccade.data.corpora import KnownCorpus, checksum_of
+from saccade.errors import ConfigError, FileError
 from saccade.tasks.named_pairs import NamedPairs
 from saccade.tasks.parallel_text import ParallelText
 

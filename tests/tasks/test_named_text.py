@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError, FileError
 from saccade.data import catalogue, corpora, store
 from saccade.data.corpora import KnownCorpus, checksum_of
+from saccade.errors import ConfigError, FileError
 from saccade.tasks.labelled_text import LabelledText
 from saccade.tasks.named_text import NamedText
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError, FileError
 from saccade.data import shared_vocabulary
 from saccade.data.formats import EXAMPLE_PAIRS
 from saccade.data.shared_vocabulary import SharedPieces
+from saccade.errors import ConfigError, FileError
 from saccade.tasks.parallel_text import ParallelText
 
 ENGLISH = ["The dog", "the cat sees the dog .", "a cat"]

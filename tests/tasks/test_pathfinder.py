@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError
 from saccade.data import pathfinder_images
 from saccade.data.pathfinder_images import CONTRAST, FINE, Drawing, _lanczos, _smaller, pictures
+from saccade.errors import ConfigError
 from saccade.tasks.pathfinder import Pathfinder
 
 EASY = Drawing(contour=4, distractors=2)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 from saccade.tasks.repeated_words import FIRST, HIDDEN, PADDING, SEPARATOR, RepeatedWords
 
 SIZE = 400

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 from saccade.tasks.topic_sentences import TopicSentences
 
 

@@ -10,8 +10,8 @@ import pytest
 from nltk.translate import AlignedSent
 from nltk.translate import IBMModel1 as Reference
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, FIRST_WORD, SentencePairs
+from saccade.errors import ConfigError
 from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.theory import ibm_model_1 as theory
 from saccade.theory.count_table import count_table

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 from saccade.theory.optimal_attention import (
     COUNTER_EXAMPLE_ATTENTION,
     COUNTER_EXAMPLE_LOGITS,

@@ -12,11 +12,11 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.core.errors import ConfigError
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.schedule import AtSteps, Recording
 from saccade.core.sweep import with_sweep
+from saccade.errors import ConfigError
 from saccade.models.one_layer_transformer import (
     Blocks,
     OneLayerTransformerConfig,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from saccade.cli import main
-from saccade.core.record import Record
+from saccade.records.record import Record
 from watch.families import FAMILIES, torch, transformers
 
 TEXT = "the cat sat on the mat and the dog sat on the cat . " * 20

@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch", reason="encoders need torch (extra `torch`)
 transformers = pytest.importorskip("transformers", reason="needs transformers (extra `torch`)")
 tokenizers = pytest.importorskip("tokenizers", reason="comes with transformers")
 
-from saccade.core.errors import ConfigError, FileError  # noqa: E402
 from saccade.data.encoders import ENCODERS, find_encoder  # noqa: E402
 from saccade.data.topic_model import OVERLAPS  # noqa: E402
+from saccade.errors import ConfigError, FileError  # noqa: E402
 from saccade.watch.capture import Capture, looks_like_attention  # noqa: E402
 from saccade.watch.encoders import load_encoder, random_encoder, topic_pairs  # noqa: E402
 

@@ -20,8 +20,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from saccade.core.errors import ConfigError
-from saccade.core.figure import Scale
+from saccade.errors import ConfigError
+from saccade.figures.figure import Scale
 
 T = TypeVar("T")
 Point = tuple[int, int]

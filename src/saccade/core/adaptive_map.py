@@ -14,13 +14,13 @@ import xarray as xr
 
 from saccade.core import adaptive
 from saccade.core.adaptive import Lattice, MapAxis, Point, Refinement
-from saccade.core.bound import Verdict
-from saccade.core.claim import Claim, Judgement
 from saccade.core.config import describe
-from saccade.core.errors import ConfigError
-from saccade.core.figure import Figure, Line, Panel, Regions, Role
-from saccade.core.record import Arm, Record
 from saccade.core.sweep import with_cells
+from saccade.errors import ConfigError
+from saccade.figures.figure import Figure, Line, Panel, Regions, Role
+from saccade.judging.bound import Verdict
+from saccade.judging.claim import Claim, Judgement
+from saccade.records.record import Arm, Record
 
 if TYPE_CHECKING:
     from saccade.core.lab import Lab

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from saccade.core.batches import AbstractBatches, Fresh, FullBatch, Minibatch
-from saccade.core.errors import ConfigError, SaccadeError, described, located
 from saccade.core.interfaces import (
     SPLITS,
     AbstractBatch,
@@ -30,6 +29,7 @@ from saccade.core.optimiser import AbstractStepper, GradientFlow
 from saccade.core.schedule import Recording
 from saccade.core.stopping import EarlyStopping
 from saccade.core.sweep import Swept
+from saccade.errors import ConfigError, SaccadeError, described, located
 
 __all__: list[str] = []
 

@@ -23,7 +23,6 @@ import cloudpickle
 from dask.context import thread_state
 from distributed import Client, Future, KilledWorker, LocalCluster, Security, get_worker
 
-from saccade.core.errors import SaccadeError, described
 from saccade.core.identity import software, unfit
 from saccade.core.progress import Progress
 from saccade.core.schedulers import (
@@ -40,6 +39,7 @@ from saccade.core.schedulers import (
     sendable,
     use_one_core,
 )
+from saccade.errors import SaccadeError, described
 
 __all__: list[str] = []
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from saccade.core.errors import ConfigError, described, is_the_users, place_of
+from saccade.errors import ConfigError, described, is_the_users, place_of
 
 __all__: list[str] = []
 
@@ -130,7 +130,7 @@ def _content(file: Path, spec: Any) -> bytes | None:
 
 def unpack(bundle: Bundle) -> None:
     """Make the code of another process importable here, and execute what it had executed."""
-    from saccade.core.storage import write_atomically  # with NumPy, which help texts do not need
+    from saccade.records.sealed import write_atomically  # with NumPy, which help texts do not need
 
     key = hashlib.sha256(repr(bundle).encode()).hexdigest()
     base = _own_folder() / key[:24]

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from saccade.core.errors import ConfigError
 from saccade.core.sweep import Swept
 from saccade.core.sweep import replaced as replaced
+from saccade.errors import ConfigError
 
 ConfigT = TypeVar("ConfigT")
 

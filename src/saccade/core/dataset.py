@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from saccade.core.checks import ALWAYS, MISSING, SCALED, STOPPING
-from saccade.core.errors import FileError
 from saccade.core.interfaces import AbstractCorpus, AbstractProbe, AbstractTask
 from saccade.core.members import NOT_DIVERGED
 from saccade.core.optimiser import AbstractOptimiser
 from saccade.core.parts import Part, Parts, nothing
 from saccade.core.sweep import Swept
+from saccade.errors import FileError
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -21,7 +21,6 @@ from jaxtyping import Array, Float, PyTree
 
 from saccade.core.batches import AbstractBatches, Buckets, FullBatch, Minibatch, buckets_of
 from saccade.core.checks import naming, require_examples, require_number, require_splits
-from saccade.core.errors import ConfigError
 from saccade.core.identity import content
 from saccade.core.interfaces import AbstractCorpus, AbstractModelConfig, AbstractTask, Splits
 from saccade.core.loss import Loss, own_loss
@@ -32,6 +31,7 @@ from saccade.core.program import Program, compiler_options, tracing
 from saccade.core.schedule import Recording
 from saccade.core.stopping import EarlyStopping
 from saccade.core.sweep import Swept, map_swept
+from saccade.errors import ConfigError
 
 __all__: list[str] = []
 

@@ -23,8 +23,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saccade.core.errors import ConfigError
 from saccade.core.program import compiler_options
+from saccade.errors import ConfigError
 from saccade.version import __version__
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from saccade.core.chunks import in_chunks, mean_over_chunks
-from saccade.core.errors import ConfigError
 from saccade.core.identity import content
+from saccade.errors import ConfigError
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -15,7 +15,6 @@ import jax
 import numpy as np
 
 from saccade.core.engine import Engine
-from saccade.core.errors import DoesNotFitError, InterruptedTrainingError, SaccadeError
 from saccade.core.identity import address, software, unfit
 from saccade.core.members import Carry, Members
 from saccade.core.parts import Part, Parts
@@ -33,8 +32,10 @@ from saccade.core.schedulers import (
     own_folder,
     report,
 )
-from saccade.core.storage import Use, write_atomically
+from saccade.core.storage import Use
 from saccade.core.whole import Whole
+from saccade.errors import DoesNotFitError, InterruptedTrainingError, SaccadeError
+from saccade.records.sealed import write_atomically
 
 if TYPE_CHECKING:
     from saccade.core.lab import Lab

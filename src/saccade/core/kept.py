@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from saccade.core.errors import FileError
 from saccade.core.storage import is_used, locked, read_header
+from saccade.errors import FileError
 
 __all__: list[str] = []
 

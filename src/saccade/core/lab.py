@@ -26,7 +26,6 @@ from saccade.core.checks import (
     require_unswept,
 )
 from saccade.core.dataset import Frame
-from saccade.core.errors import ConfigError, FileError, plainly
 from saccade.core.identity import address, call_identity, content, surroundings
 from saccade.core.interfaces import (
     AbstractCorpus,
@@ -52,6 +51,7 @@ from saccade.core.stopping import EarlyStopping
 from saccade.core.storage import locked, read_state, write_state
 from saccade.core.sweep import require_count, swept_in, with_sweep
 from saccade.core.training import Precision, Training, in_precision
+from saccade.errors import ConfigError, FileError, plainly
 
 if TYPE_CHECKING:
     import xarray as xr

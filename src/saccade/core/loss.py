@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxtyping import Array, Float
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 
 Loss = Callable[..., Float[Array, ""]]
 

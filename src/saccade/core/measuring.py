@@ -13,7 +13,6 @@ import numpy as np
 from saccade.core.batches import Minibatch
 from saccade.core.dataset import Frame
 from saccade.core.engine import Engine
-from saccade.core.errors import ConfigError
 from saccade.core.identity import content
 from saccade.core.interfaces import AbstractTask, BuiltModel
 from saccade.core.loss import Loss
@@ -22,6 +21,7 @@ from saccade.core.optimiser import AbstractOptimiser
 from saccade.core.parts import Part, Parts
 from saccade.core.schedule import Recording
 from saccade.core.start import chosen_seeds
+from saccade.errors import ConfigError
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -15,10 +15,10 @@ import numpy as np
 import optax
 from jaxtyping import Array, PyTree
 
-from saccade.core.errors import ConfigError
 from saccade.core.paths import dotted, named, paths, require_part, selected
 from saccade.core.rates import AbstractRateSchedule
 from saccade.core.sweep import over_sweeps, require, require_finite, require_positive
+from saccade.errors import ConfigError
 
 
 class AbstractOptimiser(ABC):  # noqa: B024 (a base of two kinds)

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from saccade.core.errors import FileError
 from saccade.core.run import CARRY, STATE
 from saccade.core.storage import Use, read_state
+from saccade.errors import FileError
 
 __all__: list[str] = []
 

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from saccade.core.errors import ConfigError
 from saccade.core.members import is_inexact
+from saccade.errors import ConfigError
 
 __all__: list[str] = []
 

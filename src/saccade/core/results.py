@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 
 __all__: list[str] = []
 

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from saccade.core.engine import PIECES, Engine, at_best
-from saccade.core.errors import DoesNotFitError, FileError, InterruptedTrainingError
 from saccade.core.members import NOT_DIVERGED, Carry
 from saccade.core.optimiser import GradientFlow
 from saccade.core.program import is_out_of_memory
 from saccade.core.progress import FROM_CACHE, Progress
 from saccade.core.storage import locked, read_state, write_state
+from saccade.errors import DoesNotFitError, FileError, InterruptedTrainingError
 
 if TYPE_CHECKING:
     from saccade.core.lab import Lab

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractProbe
 from saccade.core.sweep import require, require_count
+from saccade.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from saccade.core.code import bundled, unpack
-from saccade.core.errors import ConfigError, FileError, SaccadeError, described
 from saccade.core.progress import Progress
+from saccade.errors import ConfigError, FileError, SaccadeError, described
 
 __all__: list[str] = []
 

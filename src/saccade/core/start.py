@@ -9,9 +9,9 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from saccade.core.errors import ConfigError
 from saccade.core.members import Members
 from saccade.core.sweep import Swept
+from saccade.errors import ConfigError
 
 if TYPE_CHECKING:
     import xarray as xr

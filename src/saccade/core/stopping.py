@@ -6,9 +6,9 @@ from typing import Any, Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from saccade.core.errors import ConfigError
 from saccade.core.members import NOT_DIVERGED, Carry, Stopping, where
 from saccade.core.sweep import require_choices, require_count, require_finite
+from saccade.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True)

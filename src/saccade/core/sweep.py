@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 import jax
 import numpy as np
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 
 if TYPE_CHECKING:
     import xarray as xr

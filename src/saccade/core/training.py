@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from saccade.core.engine import Engine
-from saccade.core.errors import ConfigError
 from saccade.core.members import Carry
 from saccade.core.parts import Leaves
 from saccade.core.run import CARRY, STATE, fitted
+from saccade.errors import ConfigError
 
 if TYPE_CHECKING:
     import xarray as xr

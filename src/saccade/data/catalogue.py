@@ -8,10 +8,10 @@ checked where they are fixed.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import SPLITS
 from saccade.data import corpora
 from saccade.data.corpora import KnownCorpus, Source
+from saccade.errors import ConfigError
 
 _GITHUB = "https://raw.githubusercontent.com"
 _LU = f"{_GITHUB}/haoyelyu/On_the_Dynamics_of_Training_Attention_Models"

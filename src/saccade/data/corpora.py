@@ -14,9 +14,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from saccade.core.errors import FileError
 from saccade.core.interfaces import SPLITS
 from saccade.data.folders import CorpusFolder
+from saccade.errors import FileError
 
 Examples = dict[str, list[tuple[str, str]]]
 """By split: (label, text), or (source, target)."""

@@ -11,8 +11,8 @@ import importlib.util
 import re
 from pathlib import Path
 
-from saccade.core.errors import ConfigError, FileError
 from saccade.data.store import roots
+from saccade.errors import ConfigError, FileError
 
 FOLDER = "encoders"
 """Folder of all encoders, below a folder of corpora."""

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from saccade.core.errors import FileError
+from saccade.errors import FileError
 
 UNPACKERS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from saccade.core.errors import ConfigError, FileError
+from saccade.errors import ConfigError, FileError
 
 Column = str | int
 """A column by its name, or by its number from 0 in a table without a header."""

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from saccade.core.errors import ConfigError
 from saccade.core.sweep import require, require_count, require_positive, require_single
+from saccade.errors import ConfigError
 
 ROOM = 2000
 """Pictures that grow at once."""

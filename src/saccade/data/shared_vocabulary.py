@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, FIRST_WORD, START
 from saccade.data.vocabulary import Vocabulary, tokens_of
+from saccade.errors import ConfigError
 
 UNKNOWN = FIRST_WORD
 """Id of a word, or piece, that the training sentences do not have."""

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from saccade.core.errors import ConfigError, FileError
 from saccade.data.catalogue import CORPORA, known_corpus
 from saccade.data.corpora import Examples, KnownCorpus, Source, checksum_of, sizes_of
 from saccade.data.folders import CorpusFolder
+from saccade.errors import ConfigError, FileError
 
 VARIABLE = "SACCADE_DATA"
 """Environment variable with the folder of all corpora."""

@@ -13,7 +13,6 @@ from itertools import count
 
 import numpy as np
 
-from saccade.core.errors import ConfigError, FileError
 from saccade.core.interfaces import SPLITS, AbstractCorpus, Batch
 from saccade.core.sweep import require_choices, require_count, require_single
 from saccade.data.corpora import checksum_of
@@ -28,6 +27,7 @@ from saccade.data.vocabulary import (
     check_limits,
     tokens_of,
 )
+from saccade.errors import ConfigError, FileError
 
 
 class AbstractText(AbstractCorpus):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from saccade.core.errors import ConfigError, FileError
 from saccade.data.store import roots
+from saccade.errors import ConfigError, FileError
 
 PACKAGED = "glove_6b_50d"
 """The vectors that a package has."""

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 
 PADDING, UNKNOWN, FIRST = 0, 1, 2
 """Ids of padding, of a word that is not in the vocabulary, and of the most frequent word."""

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.errors import ConfigError
-from saccade.core.record import Record
 from saccade.diagnosis.bypassed import Bypassed
 from saccade.diagnosis.diverged import Diverged
 from saccade.diagnosis.epsilon_swallows import EpsilonSwallows
@@ -26,6 +24,8 @@ from saccade.diagnosis.scores_rounded import ScoresRounded
 from saccade.diagnosis.sink import Sink
 from saccade.diagnosis.softmax_blind import SoftmaxBlind
 from saccade.diagnosis.values_first import ValuesFirst
+from saccade.errors import ConfigError
+from saccade.records.record import Record
 
 FAULTS: tuple[AbstractFault, ...] = (
     Diverged(),

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 import xarray as xr
 
-from saccade.core.statistics import t_interval
 from saccade.diagnosis.fault import AbstractFault, Signs
 from saccade.diagnosis.setup import Setup, copying
+from saccade.judging.statistics import t_interval
 
 SEEDS = 5
 MOST = 3.0

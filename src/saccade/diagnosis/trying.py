@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.errors import ConfigError, SaccadeError
 from saccade.core.lab import Lab, Training
-from saccade.core.record import Record
 from saccade.core.schedule import Every, Recording
-from saccade.core.statistics import t_interval
 from saccade.core.study import Study
 from saccade.core.sweep import with_sweep
 from saccade.diagnosis.catalogue import Diagnosis, diagnose
 from saccade.diagnosis.diverged import Diverged
 from saccade.diagnosis.fault import AbstractFault
 from saccade.diagnosis.setup import Setup
+from saccade.errors import ConfigError, SaccadeError
+from saccade.judging.statistics import t_interval
+from saccade.records.record import Record
 
 POINTS = 50
 """Measurements of a run that goes on."""

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import (
     AbstractModel,
     AbstractModelConfig,
@@ -26,6 +25,7 @@ from saccade.core.interfaces import (
     Output,
 )
 from saccade.core.sweep import require_choices, require_count, require_finite, require_positive
+from saccade.errors import ConfigError
 from saccade.models import heads
 from saccade.models.bag_attention import attend, index_bags, of_one_query
 from saccade.models.freezing import without

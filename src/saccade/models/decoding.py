@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, START
+from saccade.errors import ConfigError
 
 Source = Int[Array, "pair source"]
 Mask = Bool[Array, "pair source"]

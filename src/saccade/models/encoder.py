@@ -27,7 +27,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import (
     AbstractModel,
     AbstractModelConfig,
@@ -44,6 +43,7 @@ from saccade.core.sweep import (
     require_positive,
     require_single,
 )
+from saccade.errors import ConfigError
 from saccade.models.freezing import without
 from saccade.models.fused_attention import mixed, why_not_fused
 from saccade.models.kernels import KERNELS, AbstractKernel, KernelName

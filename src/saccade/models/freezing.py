@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 from jaxtyping import PyTree
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 
 AttentionKind = Literal["learned", "frozen", "uniform"]
 LexiconKind = Literal["learned", "frozen"]

@@ -30,9 +30,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, AttentionLayer, Output
 from saccade.core.sweep import require_choices, require_count, require_finite
+from saccade.errors import ConfigError
 from saccade.models.counting import id_counts
 from saccade.models.freezing import without
 from saccade.models.kernels import KERNELS, AbstractKernel, KernelName

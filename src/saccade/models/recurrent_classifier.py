@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import (
     AbstractModel,
     AbstractModelConfig,
@@ -25,6 +24,7 @@ from saccade.core.interfaces import (
 )
 from saccade.core.sweep import require_choices, require_count
 from saccade.data.vectors import vectors_for
+from saccade.errors import ConfigError
 from saccade.models.bag_attention import masked, of_one_query
 from saccade.models.freezing import AttentionKind, LexiconKind, ablated, require_learned_attention
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName

@@ -21,7 +21,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import (
     AbstractModel,
     AbstractModelConfig,
@@ -31,6 +30,7 @@ from saccade.core.interfaces import (
     SentencePairs,
 )
 from saccade.core.sweep import Swept, require_choices, require_count
+from saccade.errors import ConfigError
 from saccade.models.freezing import AttentionKind, LexiconKind, ablated, require_learned_attention
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName
 from saccade.models.linear import Linear

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from saccade.core.chunks import evenly
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import SPLITS, Moment, Variable
 from saccade.core.sweep import require, require_count
+from saccade.errors import ConfigError
 from saccade.models.encoder import EncoderConfig
 from saccade.probes.model_probe import AbstractModelProbe
 

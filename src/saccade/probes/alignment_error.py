@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, SentencePairs
 from saccade.data.alignments import GoldAlignment, Link
+from saccade.errors import ConfigError
 
 
 def links_of(

@@ -21,9 +21,9 @@ from saccade.core.attention_rows import (
     row_statistics,
     spread_statistics,
 )
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import SPLITS, AttentionLayer, Moment, Variable
 from saccade.core.sweep import require, require_count
+from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig

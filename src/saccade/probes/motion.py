@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import Moment, Variable
 from saccade.core.optimiser import Adam
 from saccade.core.paths import named, part, paths
+from saccade.errors import ConfigError
 from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.models.encoder import EncoderConfig
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import SPLITS, Batch, Moment, Output, Variable
+from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
 from saccade.models.encoder import EncoderConfig

@@ -19,15 +19,15 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Bool, Float, Int
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, Moment, Output, SentencePairs, Variable
 from saccade.core.sweep import require_count
-from saccade.core.trajectory import first_step
+from saccade.errors import ConfigError
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.models.translator import TranslatorConfig
 from saccade.models.word_proxy import WordProxyConfig
 from saccade.probes.agreement import agreement, mean_over, random_baseline
 from saccade.probes.model_probe import AbstractModelProbe
+from saccade.records.trajectory import first_step
 
 OFFSETS = (-1, 0, 1)
 READABLE = [0, 1]

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from saccade.core.errors import ConfigError
-from saccade.core.figure import (
+from saccade.errors import ConfigError
+from saccade.figures.figure import (
     Figure,
     HeatMap,
     Histogram,

@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from saccade.core.figure import Figure, HeatMap, Histogram, Line, Panel, Regions, Role
+from saccade.figures.figure import Figure, HeatMap, Histogram, Line, Panel, Regions, Role
 from saccade.report import appearance
 from saccade.report.appearance import BAND_OPACITY, HEAT_MAP, MISSING, Style
 from saccade.report.formatting import number, ticks

@@ -38,11 +38,11 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.adaptive_map import AdaptiveMap
-from saccade.core.bound import Verdict
-from saccade.core.claim import Judgement, without_nan
-from saccade.core.errors import ConfigError
-from saccade.core.record import Arm, Record
-from saccade.core.statistics import LEVEL, Finding
+from saccade.errors import ConfigError
+from saccade.judging.bound import Verdict
+from saccade.judging.claim import Judgement, without_nan
+from saccade.judging.statistics import LEVEL, Finding
+from saccade.records.record import Arm, Record
 from saccade.report.formatting import counted, measured, natural, tick
 from saccade.report.judged import Entry, note_of
 

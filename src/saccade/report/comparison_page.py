@@ -9,8 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from saccade.core.figure import Figure, Line, Mark
-from saccade.core.storage import write_atomically
+from saccade.figures.figure import Figure, Line, Mark
+from saccade.records.sealed import write_atomically
 from saccade.report import appearance, charts
 from saccade.report.comparison import RULE, TRAJECTORY_RULE, CheckComparison, Comparison
 from saccade.report.comparison_text import SHOWN, explained, written

@@ -23,8 +23,8 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from saccade.core.figure import Figure, HeatMap, Histogram, Panel, Regions, Role
-from saccade.core.storage import write_atomically
+from saccade.figures.figure import Figure, HeatMap, Histogram, Panel, Regions, Role
+from saccade.records.sealed import write_atomically
 from saccade.report import appearance
 from saccade.report.appearance import BAND_OPACITY, HEAT_MAP, MISSING, WIDTHS, Style
 from saccade.report.formatting import number, ticks

@@ -15,10 +15,10 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Column, Table
 
-from saccade.core.claim import Check, Claim
-from saccade.core.evidence import differences
-from saccade.core.registration import CHANGES, STATED, file_of
 from saccade.core.study import Study
+from saccade.judging.claim import Check, Claim
+from saccade.judging.evidence import differences
+from saccade.judging.registration import CHANGES, STATED, file_of
 from saccade.report.formatting import SYMBOLS, counted, measured_anywhere
 from saccade.report.judged import TEXTS, JudgedClaim, note_of
 from saccade.report.terminal import COLOURS, Words

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import Verdict
-from saccade.core.claim import Judgement
-from saccade.core.record import Record
-from saccade.core.statistics import Finding, exact_interval
+from saccade.judging.bound import Verdict
+from saccade.judging.claim import Judgement
+from saccade.judging.statistics import Finding, exact_interval
+from saccade.records.record import Record
 
 SYMBOLS: dict[Verdict, str] = {"holds": "✓", "fails": "✗", "undetermined": "?"}
 _LISTED = 8

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 from saccade.core.adaptive_map import AdaptiveMap, is_cell
-from saccade.core.bound import Verdict
-from saccade.core.claim import Check, Claim, Judgement
-from saccade.core.errors import FileError
-from saccade.core.figure import Figure
-from saccade.core.record import Record
-from saccade.core.registration import STATED, file_of, is_clean
-from saccade.core.statistics import Finding
 from saccade.core.study import Divergence, Study
+from saccade.errors import FileError
+from saccade.figures.figure import Figure
+from saccade.judging.bound import Verdict
+from saccade.judging.claim import Check, Claim, Judgement
+from saccade.judging.registration import STATED, file_of, is_clean
+from saccade.judging.statistics import Finding
+from saccade.records.record import Record
 from saccade.report.formatting import measured, natural, number, tick
 
 TEXTS = ("statement", "source", "paper", "prediction", "tolerance")

@@ -18,11 +18,11 @@ import jinja2
 import vl_convert
 from markupsafe import Markup
 
-from saccade.core.errors import described, located
-from saccade.core.figure import Figure
 from saccade.core.progress import duration
-from saccade.core.record import Record
-from saccade.core.storage import write_atomically
+from saccade.errors import described, located
+from saccade.figures.figure import Figure
+from saccade.records.record import Record
+from saccade.records.sealed import write_atomically
 from saccade.report import charts
 from saccade.report.formatting import (
     SYMBOLS,

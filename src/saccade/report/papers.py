@@ -7,7 +7,7 @@ records have exactly these verdicts, so no sentence is shown against its record.
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from saccade.core.bound import Verdict
+from saccade.judging.bound import Verdict
 from saccade.report.judged import AnyStudy, JudgedClaim, StoredStudy
 
 

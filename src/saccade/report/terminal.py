@@ -21,12 +21,12 @@ from rich.progress import Progress as Bars
 from rich.table import Column, Table
 from rich.text import Text
 
-from saccade.core.bound import Verdict
-from saccade.core.claim import Judgement
 from saccade.core.lab import Plan
 from saccade.core.progress import Progress, duration
-from saccade.core.record import Record
 from saccade.core.study import Study
+from saccade.judging.bound import Verdict
+from saccade.judging.claim import Judgement
+from saccade.records.record import Record
 from saccade.report.formatting import (
     SYMBOLS,
     counted,

@@ -13,12 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import Above
-from saccade.core.claim import Check
-from saccade.core.figure import Panel, curve, level
-from saccade.core.record import Arm, Arms
 from saccade.core.start import Seeds
-from saccade.core.trajectory import at_place
+from saccade.figures.figure import Panel, curve, level
+from saccade.judging.bound import Above
+from saccade.judging.claim import Check
 from saccade.probes.agreement import (
     RATINGS,
     agreement,
@@ -29,6 +27,8 @@ from saccade.probes.agreement import (
     rank_agreement,
     reached,
 )
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place
 from saccade.studies._seeds import AbstractSeededConfig
 
 AGREEMENTS = {

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.claim import Measure
-from saccade.core.errors import ConfigError
-from saccade.core.figure import HeatMap
 from saccade.core.interfaces import AbstractTheory
 from saccade.core.lab import Training
-from saccade.core.record import Arm
 from saccade.core.sweep import Swept
-from saccade.core.trajectory import only
+from saccade.errors import ConfigError
+from saccade.figures.figure import HeatMap
+from saccade.judging.claim import Measure
 from saccade.probes.attention import AttentionStatistics
+from saccade.records.record import Arm
+from saccade.records.trajectory import only
 from saccade.tasks.long_documents import LongDocumentQueries, LongDocuments
 from saccade.tasks.topic_documents import Masking, TopicDocuments
 

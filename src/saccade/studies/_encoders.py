@@ -14,8 +14,6 @@ from jaxtyping import Array, Float, PyTree
 
 from saccade.core.batches import Minibatch
 from saccade.core.chunks import evenly
-from saccade.core.errors import ConfigError
-from saccade.core.figure import Figure, HeatMap, Panel
 from saccade.core.interfaces import AbstractCorpus, AbstractProbe
 from saccade.core.lab import Lab, Training
 from saccade.core.lanczos import hessian_eigenvalues
@@ -25,6 +23,8 @@ from saccade.core.schedule import Every, Recording
 from saccade.core.sweep import require, require_count, require_positive, require_single
 from saccade.data.pathfinder_images import Drawing, pictures
 from saccade.data.vocabulary import Tokeniser
+from saccade.errors import ConfigError
+from saccade.figures.figure import Figure, HeatMap, Panel
 from saccade.models.encoder import Encoder, EncoderConfig
 from saccade.models.kernels import SOFTMAX
 from saccade.probes.attention import AttentionStatistics

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.figure import Histogram, Line
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import AbstractOptimiser, GradientDescent
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Recording
 from saccade.core.sweep import require, require_count
-from saccade.core.trajectory import only
+from saccade.figures.figure import Histogram, Line
 from saccade.models.attention_classifier import AttentionClassifierConfig, Head
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import only
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.score_and_norm import norm_of_score

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xarray as xr
 
-from saccade.core.figure import HeatMap
-from saccade.core.statistics import t_interval
+from saccade.figures.figure import HeatMap
+from saccade.judging.statistics import t_interval
 
 
 def cell(values: xr.DataArray, digits: int = 1) -> tuple[float, str]:

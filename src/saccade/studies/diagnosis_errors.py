@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import AtLeast, AtMost
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, HeatMap, Line, Panel
 from saccade.core.lab import Lab, Training
-from saccade.core.record import Arm, Arms
-from saccade.core.statistics import EverySeed, Rate, exact_interval
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require, require_count
 from saccade.diagnosis.catalogue import NUMBERED, causes
 from saccade.diagnosis.fault import AbstractFault
 from saccade.diagnosis.setup import EARLY, SEVERITY, STEPS, Setup, copying, healthy
+from saccade.figures.figure import Figure, HeatMap, Line, Panel
+from saccade.judging.bound import AtLeast, AtMost
+from saccade.judging.claim import Check, Claim
+from saccade.judging.statistics import EverySeed, Rate, exact_interval
+from saccade.records.record import Arm, Arms
 from saccade.studies._seeds import AbstractSeededConfig
 
 FAMILIES = ("encoder", "decoder", "documents")

@@ -16,23 +16,23 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import Above, AbstractBound, AtMost, Below
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, HeatMap, Line, Panel, curve
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.premises import require_premise
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Logarithmic, Recording
-from saccade.core.statistics import EverySeed, Mean
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import Swept, require, require_count, require_positive, with_sweep
-from saccade.core.trajectory import at_place, at_start, first_step
+from saccade.figures.figure import Figure, HeatMap, Line, Panel, curve
+from saccade.judging.bound import Above, AbstractBound, AtMost, Below
+from saccade.judging.claim import Check, Claim
+from saccade.judging.premises import require_premise
+from saccade.judging.statistics import EverySeed, Mean
 from saccade.models.attention_regression import PARTS, value_curvature
 from saccade.models.kernels import KERNEL_TITLES, KernelName
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.feature_matrix import FeatureMatrix, ValueModes
 from saccade.probes.motion import StableRanks
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place, at_start, first_step
 from saccade.studies._kernels import PAPER, AbstractKernelConfig, last_over_first, with_start
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.theory.linear_rate import LinearRate, ProjectionFloor

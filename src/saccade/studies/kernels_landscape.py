@@ -17,19 +17,19 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.batches import Minibatch
-from saccade.core.bound import Above, AtLeast
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, HeatMap, Panel, curve
 from saccade.core.lab import Lab
-from saccade.core.premises import require_premise
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Every, Recording
-from saccade.core.statistics import Mean
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count, require_positive
-from saccade.core.trajectory import at_place
+from saccade.figures.figure import Figure, HeatMap, Panel, curve
+from saccade.judging.bound import Above, AtLeast
+from saccade.judging.claim import Check, Claim
+from saccade.judging.premises import require_premise
+from saccade.judging.statistics import Mean
 from saccade.models.kernels import KERNEL_TITLES
 from saccade.probes.landscape import LossPlane
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place
 from saccade.studies import kernels_training
 from saccade.studies._encoders import (
     AT_SIZE,

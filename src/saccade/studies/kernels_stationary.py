@@ -13,23 +13,23 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import Above, AbstractBound, AtMost, Below, Within
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, HeatMap, Panel, curve
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.premises import require_premise
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Logarithmic, Recording
-from saccade.core.statistics import EverySeed, GeometricMean, Mean, log_slope
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require, require_count, require_positive, require_single, with_sweep
-from saccade.core.trajectory import at_start, first_step
+from saccade.figures.figure import Figure, HeatMap, Panel, curve
+from saccade.judging.bound import Above, AbstractBound, AtMost, Below, Within
+from saccade.judging.claim import Check, Claim
+from saccade.judging.premises import require_premise
+from saccade.judging.statistics import EverySeed, GeometricMean, Mean, log_slope
 from saccade.models.attention_regression import query_curvature
 from saccade.models.kernels import KERNEL_TITLES, KernelName
 from saccade.probes.attention import AttentionSpread, AttentionStatistics
 from saccade.probes.feature_matrix import FirstOrderQueries, ReachOfQueries
 from saccade.probes.motion import GradientNorms
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_start, first_step
 from saccade.studies._kernels import PAPER, AbstractKernelConfig, last_over_first, with_start
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.theory.kernel_blindness import KernelBlindness

@@ -18,18 +18,18 @@ from itertools import product
 
 import xarray as xr
 
-from saccade.core.bound import Above, Below
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, Panel, curve, level
 from saccade.core.lab import Lab
-from saccade.core.premises import require_premise
-from saccade.core.record import Arm, Arms
-from saccade.core.statistics import Mean
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require
-from saccade.core.trajectory import at_place
 from saccade.data.pathfinder_images import Drawing
+from saccade.figures.figure import Figure, Panel, curve, level
+from saccade.judging.bound import Above, Below
+from saccade.judging.claim import Check, Claim
+from saccade.judging.premises import require_premise
+from saccade.judging.statistics import Mean
 from saccade.models.encoder import EncoderConfig
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place
 from saccade.studies._encoders import (
     ARMS,
     AT_SIZE,

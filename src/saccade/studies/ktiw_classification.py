@@ -17,22 +17,22 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.batches import Minibatch
-from saccade.core.bound import Below
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, Panel
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Every, Recording
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require, require_count, require_positive, require_single
-from saccade.core.trajectory import at_place
 from saccade.data.vectors import vectors_for
+from saccade.figures.figure import Figure, Panel
+from saccade.judging.bound import Below
+from saccade.judging.claim import Check, Claim
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.models.word_classifier import WordClassifierConfig
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.performance import Accuracy
 from saccade.probes.text_tables import TextTables
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place
 from saccade.studies._agreement import (
     AGREEMENTS,
     COMPARED,

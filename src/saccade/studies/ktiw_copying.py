@@ -15,16 +15,14 @@ from functools import partial
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import Above, AbstractBound, AtLeast, AtMost, Below
-from saccade.core.claim import Check, Claim
-from saccade.core.errors import ConfigError
-from saccade.core.figure import Figure, Line, Panel, curve, over_seeds
 from saccade.core.lab import Lab
-from saccade.core.record import Arm, Arms
-from saccade.core.statistics import FisherTest, McNemarTest, Pooled, Rate, RateDifference
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count, with_sweep
-from saccade.core.trajectory import at_place, at_start, first_step
+from saccade.errors import ConfigError
+from saccade.figures.figure import Figure, Line, Panel, curve, over_seeds
+from saccade.judging.bound import Above, AbstractBound, AtLeast, AtMost, Below
+from saccade.judging.claim import Check, Claim
+from saccade.judging.statistics import FisherTest, McNemarTest, Pooled, Rate, RateDifference
 from saccade.probes.translation import (
     OFFSETS,
     READABLE,
@@ -32,6 +30,8 @@ from saccade.probes.translation import (
     ratio_of_medians,
     success_step,
 )
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place, at_start, first_step
 from saccade.studies import _ktiw
 from saccade.studies._ktiw import FULL_SIZE, PAPER, AbstractCopyingConfig, runs
 from saccade.theory.count_table import diagonal_ratio

@@ -27,14 +27,15 @@ import jax
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import Above, AbstractBound, AtMost, Below, Within
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, HeatMap, Panel, curve, level
 from saccade.core.interfaces import Variable
 from saccade.core.lab import Lab, Training
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Recording
-from saccade.core.statistics import (
+from saccade.core.study import Study, divergences
+from saccade.core.sweep import require_count
+from saccade.figures.figure import Figure, HeatMap, Panel, curve, level
+from saccade.judging.bound import Above, AbstractBound, AtMost, Below, Within
+from saccade.judging.claim import Check, Claim
+from saccade.judging.statistics import (
     FisherTest,
     GeometricMean,
     McNemarTest,
@@ -42,9 +43,6 @@ from saccade.core.statistics import (
     Rate,
     RateDifference,
 )
-from saccade.core.study import Study, divergences
-from saccade.core.sweep import require_count
-from saccade.core.trajectory import at_place
 from saccade.models.sequence_to_sequence import ReadoutHalf, SequenceToSequence
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.translation import (
@@ -54,6 +52,8 @@ from saccade.probes.translation import (
     TokenAccuracy,
     success_step,
 )
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place
 from saccade.studies._ktiw import FULL_SIZE, PAPER, QUICK, AbstractCopyingConfig, runs
 from saccade.tasks.copying import Copying
 from saccade.theory import lexicon_then_attention as toy

@@ -13,21 +13,21 @@ from functools import partial
 import xarray as xr
 
 from saccade.core.batches import Fresh
-from saccade.core.bound import Above, AbstractBound, AtLeast, AtMost, Below
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, Panel, curve
 from saccade.core.lab import Lab
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Logarithmic, Recording
-from saccade.core.statistics import AbstractStatistic, Mean, Pooled, Rate
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count
-from saccade.core.trajectory import at_place
+from saccade.figures.figure import Figure, Panel, curve
+from saccade.judging.bound import Above, AbstractBound, AtLeast, AtMost, Below
+from saccade.judging.claim import Check, Claim
+from saccade.judging.statistics import AbstractStatistic, Mean, Pooled, Rate
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.keywords import KeywordLogits
 from saccade.probes.performance import Accuracy
 from saccade.probes.translation import READABLE, success_step
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place
 from saccade.studies._ktiw import PAPER, QUICK, WORDS_AND_ATTENTION, AbstractCopyingConfig, mean
 from saccade.tasks.keyword_sentences import KeywordSentences
 

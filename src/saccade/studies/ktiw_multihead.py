@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import Above, AbstractBound, AtLeast
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, HeatMap, Line, Panel
 from saccade.core.interfaces import Variable
 from saccade.core.lab import Lab
-from saccade.core.record import Arm, Arms
-from saccade.core.statistics import Pooled, Rate, RateDifference
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import Swept, require, require_count, require_single
-from saccade.core.trajectory import at_place
+from saccade.figures.figure import Figure, HeatMap, Line, Panel
+from saccade.judging.bound import Above, AbstractBound, AtLeast
+from saccade.judging.claim import Check, Claim
+from saccade.judging.statistics import Pooled, Rate, RateDifference
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.probes import translation
 from saccade.probes.attention import AttentionStatistics
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place
 from saccade.studies._ktiw import FULL_SIZE, PAPER, QUICK, AbstractCopyingConfig, runs
 
 Measured = Callable[[str, Arms, Any], xr.DataArray]

@@ -15,26 +15,26 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.batches import Fresh
-from saccade.core.bound import Above, AbstractBound, AtMost, Below, Within
-from saccade.core.claim import Check, Claim
-from saccade.core.errors import ConfigError
-from saccade.core.figure import Figure, HeatMap, Line, Panel, over_seeds
 from saccade.core.interfaces import FIRST_WORD
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Logarithmic, Recording
-from saccade.core.statistics import (
+from saccade.core.study import Study, divergences
+from saccade.core.sweep import require_count, require_positive, require_single
+from saccade.errors import ConfigError
+from saccade.figures.figure import Figure, HeatMap, Line, Panel, over_seeds
+from saccade.judging.bound import Above, AbstractBound, AtMost, Below, Within
+from saccade.judging.claim import Check, Claim
+from saccade.judging.statistics import (
     Deterministic,
     EverySeed,
     GeometricMean,
     log_slope,
 )
-from saccade.core.study import Study, divergences
-from saccade.core.sweep import require_count, require_positive, require_single
-from saccade.core.trajectory import at_place
 from saccade.models.word_proxy import WordProxyConfig
 from saccade.probes.co_occurrence import CountTable, Lexicon, LexiconRates
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place
 from saccade.studies._ktiw import PAPER
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.copying import Copying

@@ -29,16 +29,16 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import AtMost, Below
-from saccade.core.claim import Check, Claim
-from saccade.core.errors import ConfigError
-from saccade.core.figure import Figure, Panel, level
 from saccade.core.lab import Lab, Training
-from saccade.core.record import Arms
-from saccade.core.statistics import McNemarTest, Mean
 from saccade.core.study import Study, divergences
-from saccade.core.trajectory import at_start
+from saccade.errors import ConfigError
+from saccade.figures.figure import Figure, Panel, level
+from saccade.judging.bound import AtMost, Below
+from saccade.judging.claim import Check, Claim
+from saccade.judging.statistics import McNemarTest, Mean
 from saccade.models.sequence_to_sequence import SequenceToSequence
+from saccade.records.record import Arms
+from saccade.records.trajectory import at_start
 from saccade.studies import ktiw_fate
 from saccade.studies._ktiw import FULL_SIZE, PAPER, runs
 from saccade.studies.ktiw_fate import BEYOND, EARLY_SUCCESS, LATER, MOSTLY, RATE, RATHER

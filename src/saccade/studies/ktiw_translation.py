@@ -20,27 +20,27 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.batches import Minibatch
-from saccade.core.bound import Above, Below
 from saccade.core.chunks import even_places, evenly
-from saccade.core.claim import Check, Claim
-from saccade.core.errors import ConfigError
-from saccade.core.figure import Choice, Figure, HeatMap, Panel, curve, level
 from saccade.core.interfaces import AbstractCorpus, SentencePairs
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Every, Recording
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require, require_count, require_positive, require_single
-from saccade.core.trajectory import at_place, first_step
 from saccade.data.alignments import GoldAlignment, check_alignments, read_alignments
 from saccade.data.pairs import AbstractPairs
+from saccade.errors import ConfigError
+from saccade.figures.figure import Choice, Figure, HeatMap, Panel, curve, level
+from saccade.judging.bound import Above, Below
+from saccade.judging.claim import Check, Claim
 from saccade.models.decoding import beam
 from saccade.models.translator import TranslatorConfig
 from saccade.models.word_proxy import WordProxyConfig
 from saccade.probes.alignment_error import alignment_error_rate, known_alignments, links_of
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.corpus_pairs import GreedyWords, PairAccuracy, PairTables
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place, first_step
 from saccade.studies._agreement import (
     AGREEMENTS,
     COMPARED,

@@ -16,21 +16,21 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import Above, AtLeast, AtMost, Below, Verdict, Within
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, HeatMap, Panel, curve, level
 from saccade.core.lab import Lab
-from saccade.core.premises import require_premise
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AbstractSchedule, AtSteps, DenseThenEven, Logarithmic, Recording
-from saccade.core.statistics import EverySeed, Mean, log_slope
 from saccade.core.study import PredictedBoundary, Study, divergences
 from saccade.core.sweep import Swept, over_sweeps, require_count, swept_in, with_sweep
-from saccade.core.trajectory import at_start, only
+from saccade.figures.figure import Figure, HeatMap, Panel, curve, level
+from saccade.judging.bound import Above, AtLeast, AtMost, Below, Verdict, Within
+from saccade.judging.claim import Check, Claim
+from saccade.judging.premises import require_premise
+from saccade.judging.statistics import EverySeed, Mean, log_slope
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes import topic_words
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.performance import Accuracy
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_start, only
 from saccade.studies import _sen
 from saccade.studies._sen import HEADS, SCORE_FLOOR, above_floor, at_steps, histogram, over_words
 from saccade.tasks.topic_sentences import TopicSentences

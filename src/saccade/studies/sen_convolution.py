@@ -13,20 +13,20 @@ from functools import partial
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import Above, AtLeast
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, Panel
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Recording
-from saccade.core.statistics import EverySeed, rank_correlation
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count
+from saccade.figures.figure import Figure, Panel
+from saccade.judging.bound import Above, AtLeast
+from saccade.judging.claim import Check, Claim
+from saccade.judging.statistics import EverySeed, rank_correlation
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import CentredTopicWords, Distributions
+from saccade.records.record import Arm, Arms
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.studies._sen import CHANGES, PAPER, curves, histogram, last
 from saccade.tasks.markov_pairs import MarkovPairs

@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import Above, AtMost
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, Panel, curve
 from saccade.core.lab import Lab
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Recording
-from saccade.core.statistics import EverySeed, rank_correlation
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import Swept, require
-from saccade.core.trajectory import at_place, at_start, only
+from saccade.figures.figure import Figure, Panel, curve
+from saccade.judging.bound import Above, AtMost
+from saccade.judging.claim import Check, Claim
+from saccade.judging.statistics import EverySeed, rank_correlation
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import KeySquares, QueryNorm, TopicWords
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place, at_start, only
 from saccade.studies import _sen
 from saccade.studies._sen import HEADS, SCORE_FLOOR, above_floor, relative_gap
 from saccade.tasks.topic_sentences import TopicSentences

@@ -18,26 +18,26 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import Above, AtLeast, AtMost, Below, Within
-from saccade.core.claim import Check, Claim
-from saccade.core.errors import ConfigError
-from saccade.core.figure import Choice, Figure, HeatMap, Line, Panel, curve
 from saccade.core.interfaces import Batch
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import GradientDescent
-from saccade.core.premises import require_premise
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Every, Recording
 from saccade.core.stopping import EarlyStopping
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require, require_count, require_positive, require_single
-from saccade.core.trajectory import at_place
 from saccade.data.vocabulary import PADDING
 from saccade.data.word_facts import WordFacts
+from saccade.errors import ConfigError
+from saccade.figures.figure import Choice, Figure, HeatMap, Line, Panel, curve
+from saccade.judging.bound import Above, AtLeast, AtMost, Below, Within
+from saccade.judging.claim import Check, Claim
+from saccade.judging.premises import require_premise
 from saccade.models.attention_classifier import AttentionClassifierConfig, Head
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.dictionary import AttendedWords, DictionaryWords
 from saccade.probes.performance import Accuracy, Losses
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.studies._sen import PAPER, SCORE_FLOOR
 from saccade.tasks.named_text import NamedText

@@ -17,23 +17,23 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import Above, AtLeast, AtMost, Below, Within
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, Panel, curve, level
 from saccade.core.interfaces import Batch, Moment
 from saccade.core.lab import Lab, Training
 from saccade.core.loss import Loss, own_loss
 from saccade.core.optimiser import GradientDescent
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Recording
-from saccade.core.statistics import EverySeed, Mean
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count, require_positive, require_single
-from saccade.core.trajectory import at_place, at_start, first_step, only
+from saccade.figures.figure import Figure, Panel, curve, level
+from saccade.judging.bound import Above, AtLeast, AtMost, Below, Within
+from saccade.judging.claim import Check, Claim
+from saccade.judging.statistics import EverySeed, Mean
 from saccade.models.attention_classifier import AttentionClassifier, AttentionClassifierConfig
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import Surroundings, TopicWords, Velocities
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place, at_start, first_step, only
 from saccade.studies._sen import CODE_TASK, DRAWN, PAPER, AbstractConfig, at_steps, last, over_words
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.score_and_norm import Theorem1

@@ -17,21 +17,21 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.batches import Fresh, Minibatch
-from saccade.core.bound import Above, AbstractBound, AtLeast, AtMost
-from saccade.core.claim import Check, Claim, Measure
-from saccade.core.figure import Figure, HeatMap, Panel, curve, level
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Logarithmic, Recording
-from saccade.core.statistics import EverySeed
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require, require_count, require_positive, require_single, with_sweep
-from saccade.core.trajectory import only
+from saccade.figures.figure import Figure, HeatMap, Panel, curve, level
+from saccade.judging.bound import Above, AbstractBound, AtLeast, AtMost
+from saccade.judging.claim import Check, Claim, Measure
+from saccade.judging.statistics import EverySeed
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, guess_entropy
 from saccade.probes import topic_blocks
 from saccade.probes.motion import Displacements, StableRanks
 from saccade.probes.topic_blocks import LOOKUPS, PAIRS
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import only
 from saccade.studies import _documents
 from saccade.studies._documents import PAPER, DocumentSettings, arm_of, corner, end_of
 from saccade.studies._seeds import AbstractSeededConfig

@@ -15,21 +15,21 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.batches import Fresh
-from saccade.core.bound import Above, AtMost, Below
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, Line, Panel, curve, level
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.premises import require_premise
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Logarithmic, Recording
-from saccade.core.statistics import Deterministic, EverySeed
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import over_sweeps, require_count, require_positive, with_sweep
-from saccade.core.trajectory import only
+from saccade.figures.figure import Figure, Line, Panel, curve, level
+from saccade.judging.bound import Above, AtMost, Below
+from saccade.judging.claim import Check, Claim
+from saccade.judging.premises import require_premise
+from saccade.judging.statistics import Deterministic, EverySeed
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, uniform_curvature
 from saccade.models.tied_attention import TiedAttentionConfig
 from saccade.probes import topic_blocks
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import only
 from saccade.studies import _documents
 from saccade.studies._documents import PAPER, DocumentSettings, arm_of, corner, end_of
 from saccade.studies._seeds import AbstractSeededConfig

@@ -22,17 +22,11 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.batches import Minibatch
-from saccade.core.bound import Above, AtLeast, Below
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Choice, Figure, HeatMap, Panel, curve, level
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import Logarithmic, Recording
-from saccade.core.statistics import EverySeed, GeometricMean, Mean
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require, require_count, require_positive, require_single
-from saccade.core.trajectory import at_place, half_rise
 from saccade.data.encoders import ENCODERS, find_encoder
 from saccade.data.topic_model import (
     KINDS,
@@ -46,8 +40,14 @@ from saccade.data.topic_model import (
     missing_package,
     topic_words,
 )
+from saccade.figures.figure import Choice, Figure, HeatMap, Panel, curve, level
+from saccade.judging.bound import Above, AtLeast, Below
+from saccade.judging.claim import Check, Claim
+from saccade.judging.statistics import EverySeed, GeometricMean, Mean
 from saccade.models.encoder import EncoderConfig
 from saccade.probes.topic_pairs import TopicPairs
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place, half_rise
 from saccade.studies._documents import PAPER, STATISTICS
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.studies._tables import cell

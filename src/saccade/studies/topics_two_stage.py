@@ -15,20 +15,20 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.batches import Fresh
-from saccade.core.bound import Above, AtMost, Below, Within
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, HeatMap, Line, Panel, curve
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Recording
-from saccade.core.statistics import EverySeed, GeometricMean, Mean, log_slope
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require, require_count, require_positive, with_sweep
-from saccade.core.trajectory import at_place, at_start, first_step, only
+from saccade.figures.figure import Figure, HeatMap, Line, Panel, curve
+from saccade.judging.bound import Above, AtMost, Below, Within
+from saccade.judging.claim import Check, Claim
+from saccade.judging.statistics import EverySeed, GeometricMean, Mean, log_slope
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, guess_entropy
 from saccade.probes.motion import Displacements, GradientNorms, StableRanks
 from saccade.probes.topic_blocks import AttentionOdds, ValueBlocks
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place, at_start, first_step, only
 from saccade.studies._documents import PAPER, STATISTICS, DocumentSettings, arm_of
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.theory.value_optimum import ValueOptimum

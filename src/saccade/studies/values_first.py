@@ -19,17 +19,15 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.batches import Fresh
-from saccade.core.bound import Above, AtMost, Below
-from saccade.core.claim import Check, Claim
-from saccade.core.figure import Figure, Line, Panel, curve, level
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.record import Arm, Arms
 from saccade.core.schedule import AtSteps, Every, Recording
-from saccade.core.statistics import EverySeed, Mean
 from saccade.core.study import Study, divergences
 from saccade.core.sweep import require_count, require_positive, require_single, with_sweep
-from saccade.core.trajectory import at_place, at_start, half_rise
+from saccade.figures.figure import Figure, Line, Panel, curve, level
+from saccade.judging.bound import Above, AtMost, Below
+from saccade.judging.claim import Check, Claim
+from saccade.judging.statistics import EverySeed, Mean
 from saccade.models.attention_classifier import AttentionClassifierConfig, Head
 from saccade.models.attention_regression import (
     PARTS,
@@ -42,6 +40,8 @@ from saccade.probes.attention import AttentionStatistics
 from saccade.probes.motion import Displacements
 from saccade.probes.topic_words import TopicWords
 from saccade.probes.translation import READABLE
+from saccade.records.record import Arm, Arms
+from saccade.records.trajectory import at_place, at_start, half_rise
 from saccade.studies._ktiw import WORDS_AND_ATTENTION
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.copying import Copying

@@ -13,9 +13,9 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import SPLITS, AbstractBatch, AbstractCorpus, Batch
 from saccade.core.sweep import require_count
+from saccade.errors import ConfigError
 
 Examples = AbstractBatch | tuple[Any, Any] | tuple[Any, Any, Any]
 """A batch, or its words, labels and, if some are padding, mask."""

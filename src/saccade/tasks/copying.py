@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, FIRST_WORD, AbstractTask, SentencePairs
 from saccade.core.sweep import Swept, require_choices, require_count
+from saccade.errors import ConfigError
 
 Order = Literal["copied", "permuted"]
 

@@ -14,9 +14,9 @@ from typing import Self
 import jax
 import numpy as np
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractCorpus, SentencePairs
 from saccade.core.sweep import require_count, require_single, swept_in
+from saccade.errors import ConfigError
 from saccade.tasks.lexicon_sentences import LexiconSentences
 
 WHY = "because a corpus is the same for all members"

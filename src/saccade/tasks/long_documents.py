@@ -25,9 +25,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractBatch, AbstractTask
 from saccade.core.sweep import Swept, require, require_count
+from saccade.errors import ConfigError
 from saccade.tasks.topic_documents import AbstractTopicTask, Masking, Shares
 
 

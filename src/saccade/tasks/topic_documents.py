@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractBatch, AbstractTask, HasVocabulary
 from saccade.core.sweep import Swept, require, require_choices, require_count, require_positive
+from saccade.errors import ConfigError
 
 Topics = Literal["distinct", "dirichlet"]
 Replacements = Literal["words", "all"]

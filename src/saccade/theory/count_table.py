@@ -55,8 +55,8 @@ soon.
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import END, FIRST_WORD
+from saccade.errors import ConfigError
 from saccade.tasks.copying import Copying
 
 Ids = Int[Array | np.ndarray, "pair _"]

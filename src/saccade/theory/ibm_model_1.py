@@ -37,8 +37,8 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import SentencePairs
+from saccade.errors import ConfigError
 from saccade.theory.count_table import Ids, Mask, masked_words
 
 Table = Float[np.ndarray, "row column"]

@@ -40,7 +40,7 @@ from typing import Any
 import xarray as xr
 
 from saccade.core.interfaces import AbstractTheory
-from saccade.core.trajectory import at_start
+from saccade.records.trajectory import at_start
 
 
 class KernelBlindness(AbstractTheory):

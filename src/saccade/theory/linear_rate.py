@@ -37,7 +37,7 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.interfaces import AbstractTheory
-from saccade.core.trajectory import at_place, at_start
+from saccade.records.trajectory import at_place, at_start
 
 
 def loss_bound(initial: Any, step_size: Any, beta: Any, steps: Any) -> Any:

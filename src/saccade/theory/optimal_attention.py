@@ -40,7 +40,7 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 
 Attention = Float[np.ndarray, " position"]
 Logits = Float[np.ndarray, "position output"]

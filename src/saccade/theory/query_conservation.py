@@ -34,7 +34,7 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.interfaces import AbstractTheory
-from saccade.core.trajectory import at_start
+from saccade.records.trajectory import at_start
 
 
 class QueryConservation(AbstractTheory):

@@ -70,9 +70,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.errors import ConfigError
 from saccade.core.interfaces import AbstractTheory
 from saccade.core.sweep import over_sweeps
+from saccade.errors import ConfigError
 from saccade.models.one_layer_transformer import BLOCKS, Blocks, OneLayerTransformerConfig
 from saccade.tasks.topic_documents import HasTopics, Shares
 

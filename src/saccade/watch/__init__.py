@@ -11,7 +11,7 @@ Names are imported on use: the page of such a run needs no PyTorch.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 
 if TYPE_CHECKING:
     from saccade.watch.callback import Callback as Callback

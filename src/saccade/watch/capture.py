@@ -31,7 +31,7 @@ from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from saccade.core.errors import SaccadeError
+from saccade.errors import SaccadeError
 
 HIDDEN = -9e3
 """An additive mask at or below this hides a key: minus infinity, the smallest number of a type, or

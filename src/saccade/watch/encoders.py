@@ -16,7 +16,6 @@ import transformers
 import xarray as xr
 from torch import Tensor, nn
 
-from saccade.core.errors import ConfigError, FileError, described
 from saccade.data.encoders import FOLDER, WEIGHTS, EncoderPlace
 from saccade.data.topic_model import (
     KINDS,
@@ -26,6 +25,7 @@ from saccade.data.topic_model import (
     membership,
     pair_kinds,
 )
+from saccade.errors import ConfigError, FileError, described
 from saccade.watch.checkpoints import Checkpoint
 
 Settings = Mapping[tuple[str, float], Lists]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from saccade.core.errors import ConfigError, described
+from saccade.errors import ConfigError, described
 from saccade.watch.capture import (
     BY_HAND,
     Call,

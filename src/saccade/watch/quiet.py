@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 from saccade.watch.capture import CaptureError
 
 _SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")

@@ -1,7 +1,8 @@
 """Claims: checkable sentences with their source, and verdicts computed from a record.
 
 A claim has one or more checks. A check measures numbers of some arms, reduces them by a statistic
-over seeds (`saccade.core.statistics`) and compares the result with a bound (`saccade.core.bound`).
+over seeds (`saccade.judging.statistics`) and compares the result with a bound
+(`saccade.judging.bound`).
 The rules, applied the same way everywhere:
 
 * `EverySeed`: holds if all seeds keep the bound, fails if one does not;
@@ -28,12 +29,12 @@ from typing import Any, get_args
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import AbstractBound, Verdict
-from saccade.core.errors import ConfigError, SaccadeError, described, located, place_of
-from saccade.core.evidence import evidence_of
-from saccade.core.premises import PremiseNotMetError, noted_premises
-from saccade.core.record import Arm, MissingArmError, Record
-from saccade.core.statistics import AbstractStatistic, Finding, Mean
+from saccade.errors import ConfigError, SaccadeError, described, located, place_of
+from saccade.judging.bound import AbstractBound, Verdict
+from saccade.judging.evidence import evidence_of
+from saccade.judging.premises import PremiseNotMetError, noted_premises
+from saccade.judging.statistics import AbstractStatistic, Finding, Mean
+from saccade.records.record import Arm, MissingArmError, Record
 
 Measure = Callable[[Mapping[str, Arm], Any], Any]
 Measured = tuple[Sequence[xr.DataArray], xr.DataArray, xr.DataArray | None]
@@ -108,7 +109,7 @@ class Judgement:
     """Whether the claim stood as it is in the commit from which the record was made; None for a
     claim that has no number, and no label either."""
     evidence: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
-    """What was computed, which the registration is compared by (`saccade.core.evidence`)."""
+    """What was computed, which the registration is compared by (`saccade.judging.evidence`)."""
 
     @property
     def has_number(self) -> bool:

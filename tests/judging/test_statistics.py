@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from saccade.core.bound import AtLeast, AtMost
-from saccade.core.errors import ConfigError
-from saccade.core.statistics import (
+from saccade.errors import ConfigError
+from saccade.judging.bound import AtLeast, AtMost
+from saccade.judging.statistics import (
     LEVEL,
     POOLED_RESAMPLES,
     AbstractStatistic,

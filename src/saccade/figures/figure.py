@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import xarray as xr
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 
 Role = Literal["measured", "theory", "reference"]
 Scale = Literal["linear", "log"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.trajectory import at_place, at_start, fall, first_step, half_rise
+from saccade.records.trajectory import at_place, at_start, fall, first_step, half_rise
 
 STEPS = [0, 10, 30]
 

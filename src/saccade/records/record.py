@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import xarray as xr
 
-from saccade.core.errors import FileError
-from saccade.core.netcdf import read_attributes, read_groups, write_groups
-from saccade.core.storage import read_sealed, write_sealed
+from saccade.errors import FileError
+from saccade.records.netcdf import read_attributes, read_groups, write_groups
+from saccade.records.sealed import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from saccade.core.lab import Training
@@ -109,7 +109,7 @@ class Record:
     paper: str = ""
     """Title and papers of the study; empty in records of saccade 0.1."""
     commit: str = ""
-    """The commit from which the record was made (`saccade.core.registration`), if it is known."""
+    """The commit from which the record was made, if it is known."""
     fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The claims as they stood when the record was made: claim id -> fingerprint."""
 

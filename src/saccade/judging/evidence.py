@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.premises import Premise
+from saccade.judging.premises import Premise
 
 if TYPE_CHECKING:
-    from saccade.core.claim import Check
-    from saccade.core.statistics import Finding
+    from saccade.judging.claim import Check
+    from saccade.judging.statistics import Finding
 
 TOLERANCE = 1e-6
 """Of the largest of a sample, the bound and the scale of the check: far above the rounding of

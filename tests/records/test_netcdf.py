@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.errors import FileError
-from saccade.core.netcdf import read_groups, write_groups
-from saccade.core.storage import read_sealed
+from saccade.errors import FileError
+from saccade.records.netcdf import read_groups, write_groups
+from saccade.records.sealed import read_sealed
 
 RESULTS = Path(__file__).parents[2] / "results"
 

@@ -16,8 +16,8 @@ from typing import ClassVar
 import numpy as np
 import xarray as xr
 
-from saccade.core.bound import AbstractBound, Verdict
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
+from saccade.judging.bound import AbstractBound, Verdict
 
 LEVEL = 0.95
 POOLED_RESAMPLES = 500

@@ -1,5 +1,5 @@
 """The commit of a run: a claim is registered for a record that was made from a commit without
-changes, if it computes from the record what it computed then (`saccade.core.evidence`).
+changes, if it computes from the record what it computed then (`saccade.judging.evidence`).
 """
 
 import functools
@@ -11,7 +11,7 @@ from inspect import getfile, unwrap
 from pathlib import Path
 from typing import Any
 
-from saccade.core.errors import ConfigError
+from saccade.errors import ConfigError
 
 VARIABLE = "SACCADE_COMMIT"
 """Environment variable with the commit, where a run happens without the repository."""

@@ -1,4 +1,4 @@
-"""Verdicts on synthetic records: every rule that `saccade.core.claim` states, and its bounds."""
+"""Verdicts on synthetic records: every rule that `saccade.judging.claim` states, and its bounds."""
 
 import dataclasses
 import json
@@ -12,8 +12,9 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.core.bound import Above, AbstractBound, AtLeast, AtMost, Below, Within
-from saccade.core.claim import (
+from saccade.errors import ConfigError
+from saccade.judging.bound import Above, AbstractBound, AtLeast, AtMost, Below, Within
+from saccade.judging.claim import (
     Check,
     Claim,
     ClaimArms,
@@ -23,9 +24,7 @@ from saccade.core.claim import (
     _find,
     _finder,
 )
-from saccade.core.errors import ConfigError
-from saccade.core.record import Arm, MissingArmError, Record
-from saccade.core.statistics import (
+from saccade.judging.statistics import (
     AbstractStatistic,
     Deterministic,
     EverySeed,
@@ -38,6 +37,7 @@ from saccade.core.statistics import (
     RateDifference,
     t_interval,
 )
+from saccade.records.record import Arm, MissingArmError, Record
 
 each_rule = pytest.mark.parametrize("statistic", [Mean(), EverySeed()], ids=["mean", "every seed"])
 

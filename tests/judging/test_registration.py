@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.bound import AtMost, Below, Within
-from saccade.core.claim import Check, Claim
-from saccade.core.errors import ConfigError
-from saccade.core.evidence import TOLERANCE, differences
 from saccade.core.lab import Lab
-from saccade.core.premises import PremiseNotMetError, noted_premises, require_premise
-from saccade.core.record import Arm, Record
-from saccade.core.registration import VARIABLE, commit_of
-from saccade.core.statistics import EverySeed
+from saccade.errors import ConfigError
+from saccade.judging.bound import AtMost, Below, Within
+from saccade.judging.claim import Check, Claim
+from saccade.judging.evidence import TOLERANCE, differences
+from saccade.judging.premises import PremiseNotMetError, noted_premises, require_premise
+from saccade.judging.registration import VARIABLE, commit_of
+from saccade.judging.statistics import EverySeed
+from saccade.records.record import Arm, Record
 from saccade.report.ledger import ledger_markdown
 
 STUDY = '''
@@ -37,11 +37,11 @@ import xarray as xr
 import helper
 from helper import scaled
 
-from saccade.core.bound import AtMost, Below
-from saccade.core.claim import Check, Claim
-from saccade.core.premises import require_premise
-from saccade.core.record import Arm
-from saccade.core.statistics import EverySeed, Pooled
+from saccade.judging.bound import AtMost, Below
+from saccade.judging.claim import Check, Claim
+from saccade.judging.premises import require_premise
+from saccade.records.record import Arm
+from saccade.judging.statistics import EverySeed, Pooled
 from saccade.core.study import Study
 
 LIMITS = {"low": 0.1, "high": 2.3}

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from saccade.core.errors import FileError
-from saccade.core.record import FIRST_SCHEMA, SCHEMA, Arm, Record
-from saccade.core.storage import read_sealed, write_sealed
+from saccade.errors import FileError
+from saccade.records.record import FIRST_SCHEMA, SCHEMA, Arm, Record
+from saccade.records.sealed import read_sealed, write_sealed
 
 RATES = [0.1, 0.25]
 
@@ -356,7 +356,7 @@ def test_failed_save_leaves_the_earlier_record(
 
 
 def test_control_characters_of_a_file_do_not_reach_the_terminal(tmp_path):
-    from saccade.core.record import _printable_in, printable
+    from saccade.records.record import _printable_in, printable
 
     assert printable("a\x1b]0;b\x07\tc\n") == "a\ufffd]0;b\ufffd\tc\n"
     assert _printable_in({"\x1b": ["\x9b1m", 2, None]}) == {"\ufffd": ["\ufffd1m", 2, None]}

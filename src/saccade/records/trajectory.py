@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 import xarray as xr
 
-from saccade.core.record import Arm
+from saccade.records.record import Arm
 
 DataT = TypeVar("DataT", xr.DataArray, xr.Dataset)
 

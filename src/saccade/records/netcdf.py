@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import xarray as xr
 
-from saccade.core.errors import FileError
+from saccade.errors import FileError
 
 _NOT_A_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 _HIDDEN = {

@@ -1,0 +1,1 @@
+"""Figures as data, which the report draws."""

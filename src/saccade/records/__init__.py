@@ -1,0 +1,1 @@
+"""Records: the arms of an experiment, their file, and what is read from trajectories."""
