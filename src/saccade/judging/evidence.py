@@ -9,28 +9,45 @@ measure is written does not matter.
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import xarray as xr
 
+from saccade.judging.bound import AbstractBound
 from saccade.judging.premises import Premise
-
-if TYPE_CHECKING:
-    from saccade.judging.claim import Check
-    from saccade.judging.statistics import Finding
+from saccade.judging.statistics import AbstractStatistic, Finding
 
 TOLERANCE = 1e-6
 """Of the largest of a sample, the bound and the scale of the check: far above the rounding of
 float64, in which measures compute, and below every digit that is shown."""
 
 
+class Asked(Protocol):
+    """What a check asks, without its measure."""
+
+    @property
+    def quantity(self) -> str: ...
+    @property
+    def bound(self) -> AbstractBound: ...
+    @property
+    def statistic(self) -> AbstractStatistic | None: ...
+    @property
+    def arms(self) -> str | tuple[str, ...]: ...
+    @property
+    def where(self) -> Mapping[str, Any]: ...
+    @property
+    def left_out(self) -> str: ...
+    @property
+    def scale(self) -> float: ...
+
+
 def evidence_of(
-    check: "Check",
+    check: Asked,
     samples: Sequence[xr.DataArray],
     premises: Sequence[Premise],
     unmet: str,
-    findings: Sequence["Finding"],
+    findings: Sequence[Finding],
 ) -> dict[str, Any]:
     """What a check has computed, and found in each cell; `unmet` says why it has no samples."""
     results = [_plain(getattr(one, name)) for one in findings for name in ("value", "low", "high")]

@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -22,9 +22,6 @@ import xarray as xr
 from saccade.errors import FileError
 from saccade.records.netcdf import read_attributes, read_groups, write_groups
 from saccade.records.sealed import read_sealed, write_sealed
-
-if TYPE_CHECKING:
-    from saccade.core.lab import Training
 
 T = TypeVar("T")
 SCHEMA = "saccade-record-2"
@@ -44,6 +41,19 @@ class MissingArmError(KeyError):
         return str(self.args[0])
 
 
+class Trained(Protocol):
+    """What an arm takes of a training."""
+
+    @property
+    def trajectory(self) -> xr.Dataset: ...
+    @property
+    def snapshot(self) -> xr.Dataset: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def digest(self) -> str: ...
+
+
 @dataclasses.dataclass(frozen=True)
 class Arm:
     """One arm of an experiment: what was measured, and what the theory says."""
@@ -56,7 +66,7 @@ class Arm:
 
     @staticmethod
     def of(
-        training: "Training", prediction: xr.Dataset | None = None, predicted_by: str = ""
+        training: Trained, prediction: xr.Dataset | None = None, predicted_by: str = ""
     ) -> "Arm":
         """The arm that a training makes, with what a theory says about it."""
         about = {"seconds": training.seconds, "digest": training.digest}
