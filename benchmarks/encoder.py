@@ -23,9 +23,9 @@ from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
 from saccade.core.rates import Cosine
 from saccade.core.start import members_of
-from saccade.core.sweep import swept_in, with_sweep
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.encoder import EncoderConfig
+from saccade.settings import swept_in, with_sweep
 from saccade.tasks.arrays import Arrays
 from turns import asked_turns, measured_in_turns
 

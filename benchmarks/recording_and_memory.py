@@ -19,7 +19,7 @@ from saccade.core.engine import Engine
 from saccade.core.interfaces import AbstractProbe
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import Recording
+from saccade.core.recording import Recording
 from saccade.core.start import members_of
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.performance import Accuracy

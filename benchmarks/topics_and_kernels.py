@@ -24,9 +24,9 @@ from saccade.core.lab import Lab
 from saccade.core.members import Members, purpose_key
 from saccade.core.optimiser import GradientDescent
 from saccade.core.start import members_of
-from saccade.core.sweep import with_sweep
 from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, guess_entropy
+from saccade.settings import with_sweep
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.tasks.topic_documents import TopicDocuments
 from turns import asked_turns, measured_in_turns

@@ -15,13 +15,13 @@ from saccade import registry
 from saccade.cli import main
 from saccade.core.adaptive import UNKNOWN, Lattice, MapAxis, boundaries, refined
 from saccade.core.adaptive_map import AdaptiveMap, _datasets_joined
-from saccade.core.sweep import Swept, swept_in
 from saccade.errors import ConfigError
 from saccade.records.record import Arm, Record
 from saccade.registry import find_study
 from saccade.report.drawing import save_figure
 from saccade.report.judged import counts, judged_claims
 from saccade.report.page import render_page
+from saccade.settings import Swept, swept_in
 
 LATTICE = Lattice(64, 8)
 
@@ -167,7 +167,7 @@ from saccade.core.optimiser import GradientDescent
 from saccade.records.record import Arm
 from saccade.judging.statistics import EverySeed
 from saccade.core.study import PredictedBoundary, Study
-from saccade.core.sweep import over_sweeps, require_positive
+from saccade.settings import over_sweeps, require_positive
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.tasks.topic_sentences import TopicSentences
 

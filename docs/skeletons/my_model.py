@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from my_task import MarkedSentences
 
 from saccade import AbstractModel, AbstractModelConfig, Batch, HasVocabulary, Output
-from saccade.core.sweep import require_positive
+from saccade.settings import require_positive
 
 
 class WordAttention(AbstractModel):

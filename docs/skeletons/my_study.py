@@ -38,7 +38,7 @@ from saccade import (
     Study,
 )
 from saccade.figures.figure import over_seeds
-from saccade.core.sweep import require_count, require_positive
+from saccade.settings import require_count, require_positive
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from saccade import AbstractTask, Batch
-from saccade.core.sweep import require, require_count
+from saccade.settings import require, require_count
 
 MARKED = 2
 """Marked words: word 0 for label 0, word 1 for label 1."""

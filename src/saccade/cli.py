@@ -153,7 +153,7 @@ def _require_no_value(arguments: Sequence[str], swept: Mapping[str, str]) -> Non
 
 def _map_axes(options: MapOptions, config: Any) -> "dict[str, MapAxis]":
     from saccade.core.adaptive import MapAxis
-    from saccade.core.sweep import path_of, sweepable
+    from saccade.settings import path_of, sweepable
 
     axes = {}
     for flag in ("x", "y"):

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saccade.core.config import describe
 from saccade.core.interfaces import AbstractCorpus
 from saccade.core.job import CHUNK
 from saccade.core.lab import Lab
@@ -39,6 +38,7 @@ from saccade.options import (
     ReproduceOptions,
     RunOptions,
 )
+from saccade.records.config import describe
 from saccade.records.record import Record
 from saccade.records.sealed import write_atomically
 from saccade.registry import find_study, known_study, loaded_from, study_names

@@ -10,10 +10,10 @@ from typing import Any
 from saccade.commands import lab_of, page_command, require_data, save_figures
 from saccade.core.adaptive import Lattice, MapAxis
 from saccade.core.adaptive_map import AdaptiveMap
-from saccade.core.config import describe
 from saccade.core.study import Study
 from saccade.errors import ConfigError
 from saccade.options import MapOptions
+from saccade.records.config import describe
 from saccade.records.record import Record
 from saccade.report import terminal
 from saccade.report.formatting import counted

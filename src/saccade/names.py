@@ -13,9 +13,11 @@ from pathlib import Path
 
 _PARTS = ("tasks", "models", "probes", "theory")
 _DEFINED = re.compile(r"^(?:class|def) ([A-Za-z]\w*)", re.MULTILINE)
-_SHARED = ("", "core", "records", "judging", "figures")
+_SHARED = ("core", "records", "judging", "figures")
+_AT_THE_TOP = ("errors", "settings")
 _FROM_SHARED = re.compile(
-    r"^from saccade\.(?:(?:core|records|judging|figures)\.\w+|errors) import (\([^)]*\)|.*)",
+    rf"^from saccade\.(?:(?:{'|'.join(_SHARED)})\.\w+|{'|'.join(_AT_THE_TOP)}) import "
+    r"(\([^)]*\)|.*)",
     re.MULTILINE,
 )
 
@@ -25,11 +27,13 @@ def public_names() -> dict[str, str]:
     """Name -> module, of every public class and function."""
     functions = {name for name in set().union(*map(_used, ("studies", *_PARTS))) if name.islower()}
     names: dict[str, str] = {}
-    for folder in (*_SHARED, *_PARTS):
-        for module, text in _sources(folder, "[!_]*.py" if folder else "errors.py"):
+    for folder in ("", *_SHARED, *_PARTS):
+        for module, text in _sources(folder, "[!_]*.py"):
+            if not folder and module.rpartition(".")[2] not in _AT_THE_TOP:
+                continue
             defined = set(_DEFINED.findall(text))
             public = {name for name in defined if name[0].isupper() and "__all__" not in text}
-            if folder in _SHARED:
+            if folder in ("", *_SHARED):
                 public |= functions & defined
             for name in public:
                 if names.setdefault(name, module) != module:

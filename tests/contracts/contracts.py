@@ -23,7 +23,6 @@ import numpy as np
 import pytest
 
 from saccade.core.checks import ALWAYS, OUTER_DIMS
-from saccade.core.config import describe, typed
 from saccade.core.interfaces import (
     END,
     FIRST_WORD,
@@ -42,11 +41,12 @@ from saccade.core.interfaces import (
 )
 from saccade.core.program import Program, compiler_options
 from saccade.core.study import Study
-from saccade.core.sweep import Swept, sweepable, with_sweep
 from saccade.errors import ConfigError
 from saccade.judging.bound import AbstractBound
 from saccade.judging.claim import Claim
 from saccade.judging.statistics import AbstractStatistic
+from saccade.records.config import describe, typed
+from saccade.settings import Swept, sweepable, with_sweep
 
 SIZE = 6
 """Examples that a model is called on."""

@@ -20,9 +20,10 @@ from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam
 from saccade.core.progress import Progress
 from saccade.core.rates import Cosine
-from saccade.core.schedule import Every, Recording
+from saccade.core.recording import Recording
 from saccade.core.stopping import EarlyStopping
 from saccade.errors import SaccadeError
+from saccade.records.schedule import Every
 
 STEPS = 4000
 """A dispatch ends after 32 recorded steps at the latest, so this makes 25 of them or more on any

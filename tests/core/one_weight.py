@@ -15,7 +15,8 @@ from saccade.core.interfaces import (
     Output,
 )
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import Every, Recording
+from saccade.core.recording import Recording
+from saccade.records.schedule import Every
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,8 +18,9 @@ from saccade.core.interfaces import AbstractTask, Batch, cross_entropy
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.paths import part, paths
-from saccade.core.schedule import Every, Recording
+from saccade.core.recording import Recording
 from saccade.errors import ConfigError
+from saccade.records.schedule import Every
 
 
 class Net(eqx.Module):

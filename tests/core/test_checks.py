@@ -15,15 +15,17 @@ from jaxtyping import Array
 from one_weight import Weight, WeightConfig, Zeros, arguments
 
 from saccade.core.batches import AbstractBatches, Minibatch
-from saccade.core.interfaces import AbstractProbe, AbstractTask, Batch, Moment, Variable
+from saccade.core.interfaces import AbstractProbe, AbstractTask, Batch, Moment
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
 from saccade.core.program import Program
-from saccade.core.schedule import AtSteps, Every, Recording
-from saccade.core.sweep import Swept
+from saccade.core.recording import Recording
 from saccade.errors import ConfigError
 from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.probes.topic_words import TopicWords
+from saccade.records.schedule import AtSteps, Every
+from saccade.records.variable import Variable
+from saccade.settings import Swept
 
 ONE, TWO = jnp.zeros(()), jnp.zeros(2)
 RATES = {"optimiser.rate": (0.1, 0.2)}

@@ -28,14 +28,16 @@ from word_table import (
 from saccade.core.batches import Fresh, FullBatch, Minibatch, buckets_of
 from saccade.core.chunks import in_chunks, mean_over_chunks
 from saccade.core.engine import Engine
-from saccade.core.interfaces import AbstractProbe, Batch, Moment, Variable
+from saccade.core.interfaces import AbstractProbe, Batch, Moment
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import Every, Recording
+from saccade.core.recording import Recording
 from saccade.core.start import members_of
 from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.records.record import Arm
+from saccade.records.schedule import Every
+from saccade.records.variable import Variable
 
 CORPUS = Sentences()
 

@@ -29,8 +29,9 @@ from saccade.core.lab import Lab, Training
 from saccade.core.members import initial_model, training_set
 from saccade.core.optimiser import Adam, GradientDescent, GradientFlow
 from saccade.core.progress import Progress
-from saccade.core.schedule import Every, Recording
+from saccade.core.recording import Recording
 from saccade.errors import ConfigError, InterruptedTrainingError
+from saccade.records.schedule import Every
 
 CURVED = GradientDescent(0.8, curvature=example_curvature)
 

@@ -11,7 +11,8 @@ from word_table import Table, WordList, WordTableConfig
 import saccade.core.plan
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.schedule import Every, Recording
+from saccade.core.recording import Recording
+from saccade.records.schedule import Every
 
 
 def train(lab: Lab, **changes: Any) -> Training:

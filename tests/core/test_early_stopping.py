@@ -9,13 +9,15 @@ import pytest
 from jaxtyping import Array
 from word_table import Table, WordList, WordTableConfig, squares
 
-from saccade.core.interfaces import AbstractProbe, Moment, Variable
+from saccade.core.interfaces import AbstractProbe, Moment
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import GradientDescent
 from saccade.core.progress import Progress
-from saccade.core.schedule import Every, Recording
+from saccade.core.recording import Recording
 from saccade.core.stopping import EarlyStopping
 from saccade.errors import ConfigError, InterruptedTrainingError
+from saccade.records.schedule import Every
+from saccade.records.variable import Variable
 
 RATE = 0.1
 

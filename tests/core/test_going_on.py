@@ -25,11 +25,12 @@ from saccade.core.optimiser import Adam, GradientDescent
 from saccade.core.program import Program
 from saccade.core.progress import Progress
 from saccade.core.rates import Cosine
-from saccade.core.schedule import Every, Recording
+from saccade.core.recording import Recording
 from saccade.core.start import Seeds, seed_of
 from saccade.errors import ConfigError, DoesNotFitError, InterruptedTrainingError
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.topic_words import TopicWords
+from saccade.records.schedule import Every
 from saccade.theory.topic_word_flow import Lemma2
 
 FIRST, SECOND = 14, 22

@@ -20,13 +20,15 @@ import pytest
 from jaxtyping import Array, Float, PRNGKeyArray
 from one_weight import Weight, WeightConfig, Zeros, arguments
 
-from saccade.core.interfaces import AbstractProbe, AbstractTask, Batch, Moment, Variable
+from saccade.core.interfaces import AbstractProbe, AbstractTask, Batch, Moment
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.progress import FROM_CACHE, Progress
+from saccade.core.recording import Recording
 from saccade.core.run import NOT_KEPT
-from saccade.core.schedule import Every, Recording
 from saccade.errors import InterruptedTrainingError
+from saccade.records.schedule import Every
+from saccade.records.variable import Variable
 
 pytestmark = pytest.mark.usefixtures("traced_anew")
 

@@ -38,10 +38,11 @@ from saccade.core.lab import Lab, Training
 from saccade.core.members import PURPOSES, purpose_key, training_set
 from saccade.core.optimiser import Adam, GradientDescent, GradientFlow
 from saccade.core.progress import Progress
-from saccade.core.schedule import AbstractSchedule, AtSteps, Every, Logarithmic, Recording
+from saccade.core.recording import Recording
 from saccade.core.storage import read_state, write_state
 from saccade.errors import ConfigError, FileError, InterruptedTrainingError
 from saccade.models.attention_classifier import AttentionClassifierConfig
+from saccade.records.schedule import AbstractSchedule, AtSteps, Every, Logarithmic
 
 WORDS = WordList(vocabulary_size=24, train_size=24)
 MODEL = WordTableConfig()

@@ -12,8 +12,9 @@ from word_table import TASK, Sentences, SplitLoss, Table, TestWords, WordTable, 
 from saccade.core.interfaces import Moment
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import Every, Recording
+from saccade.core.recording import Recording
 from saccade.errors import ConfigError
+from saccade.records.schedule import Every
 
 STEPS = (0, 4, 8)
 

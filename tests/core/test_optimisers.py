@@ -15,9 +15,10 @@ from saccade.core.interfaces import AbstractModel, Batch, Output
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent, OptaxOptimiser, PartRate
 from saccade.core.rates import Cosine, OneCycle, Warmup
-from saccade.core.schedule import Every, Recording
-from saccade.core.sweep import Swept
+from saccade.core.recording import Recording
 from saccade.errors import ConfigError
+from saccade.records.schedule import Every
+from saccade.settings import Swept
 
 RECORD = Recording((Table(),), Every(1))
 

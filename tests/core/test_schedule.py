@@ -6,15 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from word_table import Table
 
-from saccade.core.schedule import (
-    AbstractSchedule,
-    AtSteps,
-    DenseThenEven,
-    Every,
-    Logarithmic,
-    Recording,
-)
+from saccade.core.recording import Recording
 from saccade.errors import ConfigError
+from saccade.records.schedule import AbstractSchedule, AtSteps, DenseThenEven, Every, Logarithmic
 
 TOTALS = st.integers(0, 5000)
 

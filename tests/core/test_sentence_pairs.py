@@ -13,7 +13,7 @@ from saccade.core.batches import Minibatch, buckets_of
 from saccade.core.interfaces import END, SentencePairs
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.core.schedule import Every, Recording
+from saccade.core.recording import Recording
 from saccade.errors import ConfigError
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_entropy
 from saccade.models.word_proxy import WordProxyConfig
@@ -25,6 +25,7 @@ from saccade.probes.translation import (
     PositionTables,
     TokenAccuracy,
 )
+from saccade.records.schedule import Every
 from saccade.tasks.arrays import Arrays
 from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.tasks.parallel_text import ParallelText

@@ -27,9 +27,10 @@ from saccade.core.interfaces import Batch
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam, GradientDescent
 from saccade.core.progress import Progress
-from saccade.core.schedule import Every, Recording
+from saccade.core.recording import Recording
 from saccade.errors import ConfigError, InterruptedTrainingError
 from saccade.probes.motion import Displacements
+from saccade.records.schedule import Every
 
 DESCENT = GradientDescent(0.5)
 TASK = WordList()

@@ -17,7 +17,7 @@ from saccade.core.engine import Engine
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam
 from saccade.core.progress import Progress
-from saccade.core.schedule import Recording
+from saccade.core.recording import Recording
 from saccade.core.storage import read_state, write_state
 from saccade.errors import InterruptedTrainingError
 

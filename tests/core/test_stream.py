@@ -24,8 +24,9 @@ from saccade.core.lab import Lab, Training
 from saccade.core.members import initial_model, purpose_key, training_set
 from saccade.core.optimiser import Adam, GradientDescent
 from saccade.core.progress import Progress
-from saccade.core.schedule import AtSteps, Every, Recording
+from saccade.core.recording import Recording
 from saccade.errors import InterruptedTrainingError
+from saccade.records.schedule import AtSteps, Every
 
 TASK = DrawnNumbers()
 EMPTY = WordTableConfig(0.0)

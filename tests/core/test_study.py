@@ -14,11 +14,11 @@ import xarray as xr
 
 from saccade.core.lab import Lab
 from saccade.core.study import Study
-from saccade.core.sweep import Swept
 from saccade.errors import ConfigError, FileError
 from saccade.judging.bound import AtMost
 from saccade.judging.claim import Check, Claim
 from saccade.records.record import Arm
+from saccade.settings import Swept
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,8 +22,8 @@ from saccade.core.interfaces import (
     Batch,
     Moment,
     Output,
-    Variable,
 )
+from saccade.records.variable import Variable
 from saccade.tasks.topic_sentences import TopicSentences
 
 TASK = TopicSentences(

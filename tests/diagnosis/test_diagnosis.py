@@ -8,7 +8,6 @@ import pytest
 import xarray as xr
 
 from saccade.cli import main
-from saccade.core.schedule import Every
 from saccade.diagnosis.bypassed import Bypassed
 from saccade.diagnosis.catalogue import FAULTS, NUMBERED, diagnose, strip
 from saccade.diagnosis.diverged import Diverged
@@ -27,6 +26,7 @@ from saccade.diagnosis.softmax_blind import SoftmaxBlind
 from saccade.diagnosis.values_first import ValuesFirst
 from saccade.errors import ConfigError
 from saccade.records.record import Arm, Record
+from saccade.records.schedule import Every
 from saccade.registry import known_study
 from saccade.report.page import render_page
 from saccade.watch import Watch

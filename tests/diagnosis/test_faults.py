@@ -10,7 +10,6 @@ import pytest
 import xarray as xr
 
 from saccade.core.interfaces import Moment
-from saccade.core.sweep import map_swept, swept_in
 from saccade.diagnosis.bypassed import Bypassed
 from saccade.diagnosis.catalogue import FAULTS, NUMBERED, causes, diagnose
 from saccade.diagnosis.diverged import Diverged
@@ -26,6 +25,7 @@ from saccade.diagnosis.setup import SEVERITY, copying, healthy
 from saccade.diagnosis.softmax_blind import SoftmaxBlind
 from saccade.diagnosis.values_first import ValuesFirst
 from saccade.records.record import Arm, Record
+from saccade.settings import map_swept, swept_in
 
 STEPS = np.asarray([0, 10, 20, 30, 40])
 PER_HEAD = ("seed", "step", "layer", "head")

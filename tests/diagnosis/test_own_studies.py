@@ -10,7 +10,7 @@ import pytest
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import AtSteps, Recording
+from saccade.core.recording import Recording
 from saccade.data.vocabulary import PADDING
 from saccade.diagnosis.catalogue import Diagnosis, diagnose
 from saccade.diagnosis.no_lexical_signal import NoLexicalSignal
@@ -20,6 +20,7 @@ from saccade.diagnosis.values_first import ValuesFirst
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.attention import AttentionStatistics
 from saccade.records.record import Arm, Record
+from saccade.records.schedule import AtSteps
 from saccade.studies import kernels_stationary
 from saccade.tasks.arrays import Arrays
 

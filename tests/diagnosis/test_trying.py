@@ -12,7 +12,6 @@ from saccade.cli import main
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.start import Seeds
-from saccade.core.sweep import swept_in
 from saccade.diagnosis.catalogue import diagnose
 from saccade.diagnosis.diverged import Diverged
 from saccade.diagnosis.padding_attended import PaddingAttended
@@ -22,6 +21,7 @@ from saccade.errors import ConfigError
 from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.records.record import Arm, Record
 from saccade.registry import find_study
+from saccade.settings import swept_in
 from saccade.tasks.random_sequences import RandomSequences
 
 STUDY = '''

@@ -15,11 +15,12 @@ from saccade.core.interfaces import Batch
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.paths import paths
-from saccade.core.schedule import Every, Recording
-from saccade.core.sweep import Swept
+from saccade.core.recording import Recording
 from saccade.errors import ConfigError
 from saccade.models.encoder import Encoder, EncoderConfig, dropped
 from saccade.models.fused_attention import in_rows, with_rounding
+from saccade.records.schedule import Every
+from saccade.settings import Swept
 from saccade.tasks.keyword_sentences import KeywordSentences
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.tasks.topic_documents import Documents, Masking, TopicDocuments

@@ -18,7 +18,7 @@ from scipy.stats import binom
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import Every, Recording
+from saccade.core.recording import Recording
 from saccade.errors import ConfigError
 from saccade.models.counting import id_counts
 from saccade.models.one_layer_transformer import (
@@ -32,6 +32,7 @@ from saccade.models.one_layer_transformer import (
     most,
     uniform_curvature,
 )
+from saccade.records.schedule import Every
 from saccade.tasks.long_documents import LongDocuments
 from saccade.tasks.topic_documents import Documents, Masking, TopicDocuments
 

@@ -14,7 +14,6 @@ import pytest
 from plain_recurrence import states
 
 from saccade.core.interfaces import END, FIRST_WORD, START, SentencePairs
-from saccade.core.sweep import Swept, map_swept, swept_in
 from saccade.errors import ConfigError
 from saccade.models.kernels import KERNELS, Gaussian
 from saccade.models.sequence_to_sequence import (
@@ -22,6 +21,7 @@ from saccade.models.sequence_to_sequence import (
     SequenceToSequenceConfig,
     token_entropy,
 )
+from saccade.settings import Swept, map_swept, swept_in
 from saccade.tasks.copying import Copying
 from saccade.tasks.lexicon_sentences import LexiconSentences
 

@@ -15,7 +15,6 @@ from plain_recurrence import states
 from saccade.core.batches import Minibatch
 from saccade.core.interfaces import END, START, Output, SentencePairs
 from saccade.core.optimiser import Adam
-from saccade.core.sweep import Swept
 from saccade.errors import ConfigError
 from saccade.models import translator
 from saccade.models.kernels import KERNELS, Gaussian
@@ -23,6 +22,7 @@ from saccade.models.recurrence import Recurrence
 from saccade.models.sequence_to_sequence import token_entropy
 from saccade.models.translator import Translator, TranslatorConfig
 from saccade.models.word_loss import mean_surprise, surprises
+from saccade.settings import Swept
 from saccade.tasks.copying import Copying
 from saccade.tasks.lexicon_sentences import LexiconSentences
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from saccade.core.attention_rows import row_statistics
 from saccade.core.interfaces import AttentionLayer, Batch, Moment, SentencePairs
 from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifierConfig
@@ -20,6 +19,7 @@ from saccade.models.one_layer_transformer import OneLayerTransformerConfig
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.probes.attention import AttentionStatistics, layer_statistics
+from saccade.records.attention_rows import row_statistics
 
 RANDOM = np.random.default_rng(5)
 EXAMPLES, HEADS, POSITIONS, SIZE = 5, 2, 9, 3

@@ -13,7 +13,7 @@ from saccade.core.interfaces import Moment
 from saccade.core.lab import Lab
 from saccade.core.members import initial_model, training_set
 from saccade.core.optimiser import Adam
-from saccade.core.schedule import Recording
+from saccade.core.recording import Recording
 from saccade.errors import ConfigError
 from saccade.models.attention_regression import AttentionRegression
 from saccade.models.encoder import EncoderConfig

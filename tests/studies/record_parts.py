@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.config import describe
 from saccade.judging.claim import Check, Claim, Judgement
+from saccade.records.config import describe
 from saccade.records.record import Arm, Record
 from saccade.registry import find_study
 

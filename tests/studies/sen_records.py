@@ -33,8 +33,8 @@ from record_parts import (
     trained,
 )
 
-from saccade.core.schedule import DenseThenEven
 from saccade.records.record import Arm, Record
+from saccade.records.schedule import DenseThenEven
 from saccade.studies import sen, sen_convolution, sen_query, sen_synergy
 from saccade.studies._sen import HEADS, at_steps
 from saccade.tasks.markov_pairs import MarkovPairs

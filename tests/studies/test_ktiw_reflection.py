@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from saccade.core.lab import Lab
-from saccade.core.schedule import Recording
+from saccade.core.recording import Recording
 from saccade.errors import ConfigError
 from saccade.models.sequence_to_sequence import SequenceToSequence, SequenceToSequenceConfig
 from saccade.studies import ktiw_reflection

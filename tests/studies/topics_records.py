@@ -26,10 +26,10 @@ from record_parts import (
     trained,
 )
 
-from saccade.core.sweep import with_sweep
 from saccade.models.one_layer_transformer import BLOCKS, OneLayerTransformerConfig
 from saccade.probes.topic_blocks import LOOKUPS, PAIRS
 from saccade.records.record import Arm, Record
+from saccade.settings import with_sweep
 from saccade.studies import topics_attention, topics_optima, topics_two_stage
 from saccade.tasks.long_documents import LongDocumentQueries
 from saccade.theory.attention_ratio import AttentionRatio

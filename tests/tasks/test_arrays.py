@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.config import describe
 from saccade.core.interfaces import AbstractBatch, Batch
 from saccade.errors import ConfigError
+from saccade.records.config import describe
 from saccade.tasks.arrays import Arrays
 
 WORDS = np.asarray([[2, 3, 0], [1, 4, 5], [2, 0, 0], [3, 3, 1]])

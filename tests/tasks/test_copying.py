@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saccade.core.interfaces import END, FIRST_WORD, START
-from saccade.core.sweep import map_swept, with_sweep
 from saccade.errors import ConfigError
+from saccade.settings import map_swept, with_sweep
 from saccade.tasks.copying import Copying
 
 SIZE = 3000

@@ -11,11 +11,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from saccade.core.batches import Minibatch
-from saccade.core.config import describe, typed
 from saccade.core.optimiser import GradientDescent
-from saccade.core.sweep import Swept
 from saccade.errors import ConfigError, FileError
 from saccade.models.encoder import EncoderConfig
+from saccade.records.config import describe, typed
+from saccade.settings import Swept
 from saccade.tasks.labelled_text import LabelledText
 
 TRAIN = [

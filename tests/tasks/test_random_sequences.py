@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.core.sweep import map_swept, with_sweep
 from saccade.errors import ConfigError
+from saccade.settings import map_swept, with_sweep
 from saccade.tasks.random_sequences import RandomSequences
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.core.sweep import Swept, map_swept, over_sweeps, with_sweep
 from saccade.errors import ConfigError
+from saccade.settings import Swept, map_swept, over_sweeps, with_sweep
 from saccade.tasks.topic_documents import Masking, TopicDocuments
 
 PADDING, HIDDEN, START, END = range(4)

@@ -7,8 +7,8 @@ import pytest
 import xarray as xr
 from scipy.optimize import brentq
 
-from saccade.core.sweep import with_sweep
 from saccade.errors import ConfigError
+from saccade.settings import with_sweep
 from saccade.tasks.long_documents import LongDocumentQueries
 from saccade.tasks.topic_documents import Masking
 from saccade.theory.attention_ratio import (

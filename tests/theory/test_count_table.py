@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saccade.core.interfaces import END, FIRST_WORD
-from saccade.core.sweep import over_sweeps, with_sweep
 from saccade.errors import ConfigError
+from saccade.settings import over_sweeps, with_sweep
 from saccade.tasks.copying import Copying
 from saccade.theory import count_table as theory
 from saccade.theory.count_table import (

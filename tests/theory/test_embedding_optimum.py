@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.sweep import with_sweep
+from saccade.settings import with_sweep
 from saccade.tasks.long_documents import LongDocuments
 from saccade.tasks.topic_documents import Masking
 from saccade.theory.embedding_optimum import EmbeddingOptimum

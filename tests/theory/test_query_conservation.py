@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent, GradientFlow
-from saccade.core.schedule import Every, Recording
+from saccade.core.recording import Recording
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.topic_words import KeySquares, QueryNorm
+from saccade.records.schedule import Every
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.query_conservation import QueryConservation, balance, norm_of_scores
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import Every, Recording
+from saccade.core.recording import Recording
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.topic_words import Surroundings, TopicWords
+from saccade.records.schedule import Every
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.score_and_norm import Corollary1, Theorem1, norm_of_score, score_of_norm
 

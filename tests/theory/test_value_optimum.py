@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import AtSteps, Recording
-from saccade.core.sweep import with_sweep
+from saccade.core.recording import Recording
 from saccade.errors import ConfigError
 from saccade.models.one_layer_transformer import (
     Blocks,
@@ -23,6 +22,8 @@ from saccade.models.one_layer_transformer import (
     uniform_curvature,
 )
 from saccade.probes.topic_blocks import ValueBlocks
+from saccade.records.schedule import AtSteps
+from saccade.settings import with_sweep
 from saccade.tasks.long_documents import LongDocuments
 from saccade.tasks.topic_documents import Masking, TopicDocuments
 from saccade.theory.value_optimum import (

@@ -6,9 +6,10 @@ import xarray as xr
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import AtSteps, Recording
+from saccade.core.recording import Recording
 from saccade.models.attention_regression import AttentionRegressionConfig, value_curvature
 from saccade.probes.feature_matrix import FeatureMatrix, ValueModes
+from saccade.records.schedule import AtSteps
 from saccade.records.trajectory import at_start
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.theory.linear_rate import ProjectionFloor

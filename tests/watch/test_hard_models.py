@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from saccade.core.schedule import Every
 from saccade.errors import ConfigError
+from saccade.records.schedule import Every
 from saccade.watch import CaptureError, Watch
 from saccade.watch.measuring import Probe, Settings, measure
 from saccade.watch.weights import weights_of

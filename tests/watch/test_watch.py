@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from saccade.core.interfaces import Batch
-from saccade.core.schedule import AtSteps, Every, Logarithmic
 from saccade.errors import ConfigError
 from saccade.models.encoder import EncoderConfig
 from saccade.probes.attention import layer_statistics, token_cosine
 from saccade.records.record import Record
+from saccade.records.schedule import AtSteps, Every, Logarithmic
 from saccade.registry import known_study
 from saccade.report.page import render_page
 from saccade.tasks.keyword_sentences import KeywordSentences

@@ -14,13 +14,13 @@ import xarray as xr
 
 from saccade.core import adaptive
 from saccade.core.adaptive import Lattice, MapAxis, Point, Refinement
-from saccade.core.config import describe
-from saccade.core.sweep import with_cells
 from saccade.errors import ConfigError
 from saccade.figures.figure import Figure, Line, Panel, Regions, Role
 from saccade.judging.bound import Verdict
 from saccade.judging.claim import Claim, Judgement
+from saccade.records.config import describe
 from saccade.records.record import Arm, Record
+from saccade.settings import with_cells
 
 if TYPE_CHECKING:
     from saccade.core.lab import Lab

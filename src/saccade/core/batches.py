@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from saccade.core.sweep import require_count
+from saccade.settings import require_count
 
 BUCKETS = 8
 """Largest number of length buckets: the training step is compiled once for each."""

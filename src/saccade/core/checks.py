@@ -23,13 +23,13 @@ from saccade.core.interfaces import (
     AbstractProbe,
     AbstractTask,
     Moment,
-    Variable,
 )
 from saccade.core.optimiser import AbstractStepper, GradientFlow
-from saccade.core.schedule import Recording
+from saccade.core.recording import Recording
 from saccade.core.stopping import EarlyStopping
-from saccade.core.sweep import Swept
 from saccade.errors import ConfigError, SaccadeError, described, located
+from saccade.records.variable import Variable
+from saccade.settings import Swept
 
 __all__: list[str] = []
 

@@ -15,8 +15,8 @@ from saccade.core.interfaces import AbstractCorpus, AbstractProbe, AbstractTask
 from saccade.core.members import NOT_DIVERGED
 from saccade.core.optimiser import AbstractOptimiser
 from saccade.core.parts import Part, Parts, nothing
-from saccade.core.sweep import Swept
 from saccade.errors import FileError
+from saccade.settings import Swept
 
 if TYPE_CHECKING:
     import xarray as xr

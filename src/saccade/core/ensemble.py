@@ -28,10 +28,10 @@ from saccade.core.members import NOT_DIVERGED, Carry, Members, is_inexact, train
 from saccade.core.optimiser import AbstractOptimiser, AbstractStepper
 from saccade.core.paths import selected
 from saccade.core.program import Program, compiler_options, tracing
-from saccade.core.schedule import Recording
+from saccade.core.recording import Recording
 from saccade.core.stopping import EarlyStopping
-from saccade.core.sweep import Swept, map_swept
 from saccade.errors import ConfigError
+from saccade.settings import Swept, map_swept
 
 __all__: list[str] = []
 

@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from saccade.core.chunks import in_chunks, mean_over_chunks
 from saccade.core.identity import content
 from saccade.errors import ConfigError
+from saccade.records.variable import Variable
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -490,20 +491,6 @@ def _loss_on(moment: Moment, split: str) -> Float[Array, ""]:
 
 def _output(moment: Moment, split: str) -> Output:
     return moment.each(moment.model, moment.split(split))
-
-
-@dataclasses.dataclass(frozen=True)
-class Variable:
-    """A recorded quantity: its dims after seed and step, its name in words, and its units."""
-
-    dims: tuple[str, ...]
-    long_name: str
-    units: str = "1"
-
-    @property
-    def attributes(self) -> dict[str, str]:
-        """As xarray's plots read them."""
-        return {"long_name": self.long_name, "units": self.units}
 
 
 class AbstractProbe(ABC):

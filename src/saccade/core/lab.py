@@ -43,15 +43,15 @@ from saccade.core.plan import Plan
 from saccade.core.program import Program
 from saccade.core.progress import FROM_CACHE, Progress, ProgressLine
 from saccade.core.recipe import Recipe
+from saccade.core.recording import Recording
 from saccade.core.results import as_arrays, from_arrays
-from saccade.core.schedule import Recording
 from saccade.core.schedulers import AbstractScheduler, scheduler_of
 from saccade.core.start import Seeds, chosen_seeds, members_of, require_same_members, sweeps_of
 from saccade.core.stopping import EarlyStopping
 from saccade.core.storage import locked, read_state, write_state
-from saccade.core.sweep import require_count, swept_in, with_sweep
 from saccade.core.training import Precision, Training, in_precision
 from saccade.errors import ConfigError, FileError, plainly
+from saccade.settings import require_count, swept_in, with_sweep
 
 if TYPE_CHECKING:
     import xarray as xr

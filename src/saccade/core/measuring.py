@@ -19,7 +19,7 @@ from saccade.core.loss import Loss
 from saccade.core.members import Members
 from saccade.core.optimiser import AbstractOptimiser
 from saccade.core.parts import Part, Parts
-from saccade.core.schedule import Recording
+from saccade.core.recording import Recording
 from saccade.core.start import chosen_seeds
 from saccade.errors import ConfigError
 

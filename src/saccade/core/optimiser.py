@@ -17,8 +17,8 @@ from jaxtyping import Array, PyTree
 
 from saccade.core.paths import dotted, named, paths, require_part, selected
 from saccade.core.rates import AbstractRateSchedule
-from saccade.core.sweep import over_sweeps, require, require_finite, require_positive
 from saccade.errors import ConfigError
+from saccade.settings import over_sweeps, require, require_finite, require_positive
 
 
 class AbstractOptimiser(ABC):  # noqa: B024 (a base of two kinds)

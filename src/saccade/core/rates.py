@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from saccade.core.sweep import require, require_count
+from saccade.settings import require, require_count
 
 SHARE = "from 0 to 1"
 

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from saccade.core.members import Members
-from saccade.core.sweep import Swept
 from saccade.errors import ConfigError
+from saccade.settings import Swept
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from saccade.core.members import NOT_DIVERGED, Carry, Stopping, where
-from saccade.core.sweep import require_choices, require_count, require_finite
 from saccade.errors import ConfigError
+from saccade.settings import require_choices, require_count, require_finite
 
 
 @dataclasses.dataclass(frozen=True)

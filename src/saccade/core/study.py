@@ -12,17 +12,17 @@ from typing import Any, Generic, TypeVar, get_args
 import numpy as np
 
 from saccade.core.adaptive_map import AdaptiveMap
-from saccade.core.config import describe, typed
 from saccade.core.identity import versions
 from saccade.core.lab import Lab, Precision
-from saccade.core.sweep import path_of, sweepable, swept_in, with_sweep
 from saccade.errors import ConfigError, FileError
 from saccade.figures.figure import Figure, HeatMap, Line, Panel
 from saccade.judging.bound import Verdict
 from saccade.judging.claim import Claim, Judgement
 from saccade.judging.evidence import differences
 from saccade.judging.registration import commit_of, file_of, is_clean
+from saccade.records.config import describe, typed
 from saccade.records.record import Arm, Record
+from saccade.settings import path_of, sweepable, swept_in, with_sweep
 
 ConfigT = TypeVar("ConfigT")
 

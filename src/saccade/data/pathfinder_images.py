@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from saccade.core.sweep import require, require_count, require_positive, require_single
 from saccade.errors import ConfigError
+from saccade.settings import require, require_count, require_positive, require_single
 
 ROOM = 2000
 """Pictures that grow at once."""

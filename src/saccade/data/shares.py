@@ -5,8 +5,8 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from saccade.core.sweep import require, require_count
 from saccade.errors import ConfigError, FileError
+from saccade.settings import require, require_count
 
 T = TypeVar("T")
 

@@ -14,7 +14,6 @@ from itertools import count
 import numpy as np
 
 from saccade.core.interfaces import SPLITS, AbstractCorpus, Batch
-from saccade.core.sweep import require_choices, require_count, require_single
 from saccade.data.corpora import checksum_of
 from saccade.data.formats import Row, at_line
 from saccade.data.shares import check_shares, drawn_shares
@@ -28,6 +27,7 @@ from saccade.data.vocabulary import (
     tokens_of,
 )
 from saccade.errors import ConfigError, FileError
+from saccade.settings import require_choices, require_count, require_single
 
 
 class AbstractText(AbstractCorpus):

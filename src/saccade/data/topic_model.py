@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from saccade.core.sweep import require_count, require_single
 from saccade.data.catalogue import CORPORA, named_in_records
 from saccade.data.formats import decoded_text
 from saccade.data.store import find_corpus, load_corpus, not_found
 from saccade.errors import ConfigError, FileError
+from saccade.settings import require_count, require_single
 
 if TYPE_CHECKING:
     import xarray as xr

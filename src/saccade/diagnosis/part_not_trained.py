@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import xarray as xr
 
 from saccade.core.optimiser import PartRate
-from saccade.core.sweep import Swept
 from saccade.diagnosis.fault import AbstractFault, Signs
 from saccade.diagnosis.setup import SEVERITY, Setup
+from saccade.settings import Swept
 
 STEPS = 10
 """Steps after which a matrix that learns has moved."""

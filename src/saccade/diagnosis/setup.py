@@ -17,8 +17,7 @@ from jaxtyping import PRNGKeyArray
 from saccade.core.batches import Fresh
 from saccade.core.interfaces import AbstractModelConfig, AbstractTask
 from saccade.core.optimiser import AbstractRatedStepper, Adam, GradientDescent
-from saccade.core.schedule import AtSteps, Recording
-from saccade.core.sweep import replaced, require_finite, with_sweep
+from saccade.core.recording import Recording
 from saccade.models.encoder import Encoder, EncoderConfig
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, guess_entropy
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
@@ -26,6 +25,8 @@ from saccade.probes.ablations import Ablations
 from saccade.probes.attention import AttentionSpread, AttentionStatistics
 from saccade.probes.motion import Displacements, SecondMoments
 from saccade.probes.translation import LexicalKnowledge
+from saccade.records.schedule import AtSteps
+from saccade.settings import replaced, require_finite, with_sweep
 from saccade.tasks.copying import Copying
 from saccade.tasks.repeated_words import RepeatedWords
 from saccade.tasks.topic_documents import Masking, TopicDocuments

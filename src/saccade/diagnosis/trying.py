@@ -16,9 +16,8 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.lab import Lab, Training
-from saccade.core.schedule import Every, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study
-from saccade.core.sweep import with_sweep
 from saccade.diagnosis.catalogue import Diagnosis, diagnose
 from saccade.diagnosis.diverged import Diverged
 from saccade.diagnosis.fault import AbstractFault
@@ -26,6 +25,8 @@ from saccade.diagnosis.setup import Setup
 from saccade.errors import ConfigError, SaccadeError
 from saccade.judging.statistics import t_interval
 from saccade.records.record import Record
+from saccade.records.schedule import Every
+from saccade.settings import with_sweep
 
 POINTS = 50
 """Measurements of a run that goes on."""

@@ -24,12 +24,12 @@ from saccade.core.interfaces import (
     HasVocabulary,
     Output,
 )
-from saccade.core.sweep import require_choices, require_count, require_finite, require_positive
 from saccade.errors import ConfigError
 from saccade.models import heads
 from saccade.models.bag_attention import attend, index_bags, of_one_query
 from saccade.models.freezing import without
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName
+from saccade.settings import require_choices, require_count, require_finite, require_positive
 from saccade.tasks.topic_sentences import HasLabelledWords, TopicSentences
 
 Head = Literal["FC", "TC", "TL"]

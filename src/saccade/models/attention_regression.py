@@ -16,10 +16,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, AttentionLayer, Output
-from saccade.core.sweep import require, require_choices, require_count, require_finite
 from saccade.errors import ConfigError
 from saccade.models.freezing import without
 from saccade.models.kernels import KERNELS, AbstractKernel, KernelName
+from saccade.settings import require, require_choices, require_count, require_finite
 from saccade.tasks.random_sequences import HasVectors, RandomSequences, Sequences
 
 PARTS = ("queries", "keys", "values")

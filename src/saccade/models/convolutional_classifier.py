@@ -24,12 +24,12 @@ from saccade.core.interfaces import (
     HasVocabulary,
     Output,
 )
-from saccade.core.sweep import require_choices, require_count, require_finite
 from saccade.models.bag_attention import attend, index_bags, of_one_query
 from saccade.models.freezing import without
 from saccade.models.heads import AbstractHead, linear_head
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName, Softmax
 from saccade.models.linear import bounded_uniform
+from saccade.settings import require_choices, require_count, require_finite
 from saccade.tasks.markov_pairs import MarkovPairs
 from saccade.tasks.topic_sentences import HasLabelledWords
 

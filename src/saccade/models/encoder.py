@@ -35,14 +35,6 @@ from saccade.core.interfaces import (
     Output,
     cross_entropy,
 )
-from saccade.core.sweep import (
-    require,
-    require_choices,
-    require_count,
-    require_finite,
-    require_positive,
-    require_single,
-)
 from saccade.errors import ConfigError
 from saccade.models.freezing import without
 from saccade.models.fused_attention import mixed, why_not_fused
@@ -50,6 +42,14 @@ from saccade.models.kernels import KERNELS, AbstractKernel, KernelName
 from saccade.models.linear import Linear
 from saccade.models.one_layer_transformer import chosen_places, most
 from saccade.models.recurrence import looked_up
+from saccade.settings import (
+    require,
+    require_choices,
+    require_count,
+    require_finite,
+    require_positive,
+    require_single,
+)
 from saccade.tasks.keyword_sentences import KeywordSentences
 
 HeadName = Literal["classification", "masked"]

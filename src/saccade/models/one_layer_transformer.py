@@ -31,12 +31,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, AttentionLayer, Output
-from saccade.core.sweep import require_choices, require_count, require_finite
 from saccade.errors import ConfigError
 from saccade.models.counting import id_counts
 from saccade.models.freezing import without
 from saccade.models.kernels import KERNELS, AbstractKernel, KernelName
 from saccade.models.linear import bounded_uniform
+from saccade.settings import require_choices, require_count, require_finite
 from saccade.tasks.long_documents import Moments
 from saccade.tasks.topic_documents import Documents, HasTopicIds, TopicDocuments
 

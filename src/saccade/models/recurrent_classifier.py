@@ -22,7 +22,6 @@ from saccade.core.interfaces import (
     HasVocabulary,
     Output,
 )
-from saccade.core.sweep import require_choices, require_count
 from saccade.data.vectors import vectors_for
 from saccade.errors import ConfigError
 from saccade.models.bag_attention import masked, of_one_query
@@ -30,6 +29,7 @@ from saccade.models.freezing import AttentionKind, LexiconKind, ablated, require
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName
 from saccade.models.linear import Linear
 from saccade.models.recurrence import CellName, Recurrence, both_ways
+from saccade.settings import require_choices, require_count
 from saccade.tasks.keyword_sentences import KeywordSentences
 
 Directions = Literal["one", "both"]

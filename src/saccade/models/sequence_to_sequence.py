@@ -29,12 +29,12 @@ from saccade.core.interfaces import (
     Output,
     SentencePairs,
 )
-from saccade.core.sweep import Swept, require_choices, require_count
 from saccade.errors import ConfigError
 from saccade.models.freezing import AttentionKind, LexiconKind, ablated, require_learned_attention
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName
 from saccade.models.linear import Linear
 from saccade.models.recurrence import CellName, Recurrence
+from saccade.settings import Swept, require_choices, require_count
 from saccade.tasks.copying import Copying
 
 Together = Literal["sum", "mean"]

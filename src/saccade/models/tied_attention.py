@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Output
-from saccade.core.sweep import require_finite
 from saccade.models.freezing import without
 from saccade.models.one_layer_transformer import Blocks, TiedScores
+from saccade.settings import require_finite
 from saccade.tasks.long_documents import LongDocumentQueries, Queries
 from saccade.tasks.topic_documents import HasTopics
 

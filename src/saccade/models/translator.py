@@ -41,7 +41,6 @@ from saccade.core.interfaces import (
     Output,
     SentencePairs,
 )
-from saccade.core.sweep import require, require_choices, require_count, require_single
 from saccade.models.encoder import dropped
 from saccade.models.freezing import (
     AttentionKind,
@@ -55,6 +54,7 @@ from saccade.models.linear import Linear
 from saccade.models.recurrence import Recurrence, State, both_ways, looked_up
 from saccade.models.sequence_to_sequence import NOT_USED
 from saccade.models.word_loss import mean_surprise, surprises
+from saccade.settings import require, require_choices, require_count, require_single
 from saccade.tasks.lexicon_sentences import LexiconSentences
 
 Words = Int[Array, "pair position"]

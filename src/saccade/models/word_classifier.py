@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Batch, HasVocabulary, Output
-from saccade.core.sweep import require_count
 from saccade.models.recurrence import looked_up
 from saccade.models.recurrent_classifier import require_two_labels
+from saccade.settings import require_count
 from saccade.tasks.keyword_sentences import KeywordSentences
 
 PerPosition = Float[Array, "sentence position"]

@@ -19,9 +19,9 @@ from saccade.core.interfaces import (
     Output,
     SentencePairs,
 )
-from saccade.core.sweep import require_count
 from saccade.models.counting import id_counts
 from saccade.models.recurrence import looked_up
+from saccade.settings import require_count
 from saccade.tasks.lexicon_sentences import LexiconSentences
 
 Gates = Float[Array, "pair source"] | None

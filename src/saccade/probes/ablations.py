@@ -7,11 +7,12 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from saccade.core.chunks import evenly
-from saccade.core.interfaces import SPLITS, Moment, Variable
-from saccade.core.sweep import require, require_count
+from saccade.core.interfaces import SPLITS, Moment
 from saccade.errors import ConfigError
 from saccade.models.encoder import EncoderConfig
 from saccade.probes.model_probe import AbstractModelProbe
+from saccade.records.variable import Variable
+from saccade.settings import require, require_count
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,9 +37,9 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from saccade.core.sweep import require
 from saccade.errors import ConfigError
 from saccade.records.trajectory import at_place
+from saccade.settings import require
 
 Rating = Float[Array, "*some position"]
 Mask = Bool[Array, "*some position"]

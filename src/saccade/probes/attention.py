@@ -1,6 +1,6 @@
 """Statistics of attention per layer and head, for any model with `attention_layers`.
 
-The definitions are those of `saccade.core.attention_rows`. Query i and key i have the same
+The definitions are those of `saccade.records.attention_rows`. Query i and key i have the same
 position; of a query without a position, as of a classifier's, own mass and distance are NaN. Scores
 are computed by blocks of rows, so that no table of all queries and keys is kept.
 """
@@ -13,16 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from saccade.core.attention_rows import (
-    BLOCK,
-    REACH,
-    chosen_rows,
-    rounding_shift,
-    row_statistics,
-    spread_statistics,
-)
-from saccade.core.interfaces import SPLITS, AttentionLayer, Moment, Variable
-from saccade.core.sweep import require, require_count
+from saccade.core.interfaces import SPLITS, AttentionLayer, Moment
 from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.attention_regression import AttentionRegressionConfig
@@ -35,6 +26,16 @@ from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.models.translator import TranslatorConfig
 from saccade.probes.model_probe import AbstractModelProbe
+from saccade.records.attention_rows import (
+    BLOCK,
+    REACH,
+    chosen_rows,
+    rounding_shift,
+    row_statistics,
+    spread_statistics,
+)
+from saccade.records.variable import Variable
+from saccade.settings import require, require_count
 
 RELATIVE = ("own_mass", "mean_distance", "future_mass")
 """Statistics that are relative to the position of the query."""

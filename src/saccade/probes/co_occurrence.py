@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from saccade.core.interfaces import HasVocabulary, Moment, Variable
+from saccade.core.interfaces import HasVocabulary, Moment
 from saccade.models.counting import id_counts
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.models.word_proxy import WordProxyConfig
 from saccade.probes.model_probe import AbstractModelProbe
+from saccade.records.variable import Variable
 
 IDS = ("id", "other_id")
 

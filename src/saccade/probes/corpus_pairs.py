@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from saccade.core.chunks import evenly
-from saccade.core.interfaces import Moment, SentencePairs, Variable
-from saccade.core.sweep import require_choices, require_count
+from saccade.core.interfaces import Moment, SentencePairs
 from saccade.models.decoding import greedy
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.models.translator import TranslatorConfig
@@ -19,6 +18,8 @@ from saccade.models.word_proxy import WordProxyConfig
 from saccade.probes.agreement import RATINGS, require_ratings
 from saccade.probes.model_probe import AbstractModelProbe
 from saccade.probes.translation import saliency, word_places
+from saccade.records.variable import Variable
+from saccade.settings import require_choices, require_count
 
 Split = Literal["train", "validation", "test"]
 

@@ -10,13 +10,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from saccade.core.chunks import evenly
-from saccade.core.interfaces import Moment, Variable
+from saccade.core.interfaces import Moment
 from saccade.core.lanczos import hessian_eigenvalues
 from saccade.core.members import trainable
-from saccade.core.sweep import require_count
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.encoder import EncoderConfig
 from saccade.probes.model_probe import AbstractModelProbe
+from saccade.records.variable import Variable
+from saccade.settings import require_count
 
 PRECISION = "highest"
 """Of matrix products: GPUs round factors to TF32 otherwise, which second derivatives would show."""

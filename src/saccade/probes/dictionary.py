@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from saccade.core.interfaces import HasVocabulary, Moment, Variable
+from saccade.core.interfaces import HasVocabulary, Moment
 from saccade.models.bag_attention import masked
 from saccade.probes.topic_words import AbstractItemProbe
+from saccade.records.variable import Variable
 
 
 class DictionaryWords(AbstractItemProbe):

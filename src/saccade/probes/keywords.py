@@ -5,10 +5,11 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from saccade.core.interfaces import Moment, Variable
+from saccade.core.interfaces import Moment
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.probes.agreement import mean_over
 from saccade.probes.model_probe import AbstractModelProbe
+from saccade.records.variable import Variable
 from saccade.tasks.keyword_sentences import KEYWORD
 
 PLACES = ("keyword", "next", "mean", "last")

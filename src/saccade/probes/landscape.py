@@ -16,11 +16,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from saccade.core.chunks import evenly
-from saccade.core.interfaces import Moment, Variable
-from saccade.core.sweep import require_count, require_positive
+from saccade.core.interfaces import Moment
 from saccade.models.encoder import Encoder, EncoderConfig
 from saccade.probes.curvature import PRECISION
 from saccade.probes.model_probe import AbstractModelProbe
+from saccade.records.variable import Variable
+from saccade.settings import require_count, require_positive
 
 SIDES = ("query", "key")
 

@@ -8,13 +8,14 @@ from typing import Any, ClassVar, Self
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from saccade.core.interfaces import SPLITS, Batch, Moment, Output, Variable
+from saccade.core.interfaces import SPLITS, Batch, Moment, Output
 from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
 from saccade.models.encoder import EncoderConfig
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.probes.model_probe import AbstractModelProbe
+from saccade.records.variable import Variable
 
 TITLES = {"train": "training", "validation": "validation", "test": "test"}
 

@@ -16,12 +16,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from saccade.core.chunks import evenly
-from saccade.core.interfaces import Batch, Moment, Variable, cross_entropy
-from saccade.core.sweep import require_choices, require_count
+from saccade.core.interfaces import Batch, Moment, cross_entropy
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.models.word_classifier import WordClassifierConfig
 from saccade.probes.agreement import RATINGS, require_ratings
 from saccade.probes.model_probe import AbstractModelProbe
+from saccade.records.variable import Variable
+from saccade.settings import require_choices, require_count
 
 TITLES = {
     "alpha": ("score of the word, of which attention is the softmax", "1"),

@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from saccade.core.interfaces import Moment, Variable
+from saccade.core.interfaces import Moment
 from saccade.models.counting import id_counts
 from saccade.models.one_layer_transformer import BLOCKS, OneLayerTransformerConfig
 from saccade.models.tied_attention import TiedAttention, TiedAttentionConfig
 from saccade.probes.co_occurrence import AbstractIdTable
 from saccade.probes.model_probe import AbstractModelProbe
+from saccade.records.variable import Variable
 from saccade.tasks.topic_documents import NO_TOPIC, Documents, HasTopicIds
 
 LOOKUPS = ("right", "legacy")

@@ -13,12 +13,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from saccade.core.chunks import evenly
-from saccade.core.interfaces import SPLITS, AttentionLayer, Moment, Variable
-from saccade.core.sweep import require, require_count
+from saccade.core.interfaces import SPLITS, AttentionLayer, Moment
 from saccade.data.topic_model import KINDS, OVERLAPS, membership, pair_kinds
 from saccade.errors import ConfigError
 from saccade.models.encoder import EncoderConfig
 from saccade.probes.model_probe import AbstractModelProbe
+from saccade.records.variable import Variable
+from saccade.settings import require, require_count
 from saccade.tasks.topic_documents import TopicDocuments
 
 Ids = tuple[int, ...]

@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from saccade.core.interfaces import HasTopicItems, Moment, Variable
+from saccade.core.interfaces import HasTopicItems, Moment
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.bag_attention import sum_over_sentences
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig
 from saccade.probes.model_probe import AbstractModelProbe
+from saccade.records.variable import Variable
 
 
 class AbstractItemProbe(AbstractModelProbe):

@@ -19,8 +19,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Bool, Float, Int
 
-from saccade.core.interfaces import END, Moment, Output, SentencePairs, Variable
-from saccade.core.sweep import require_count
+from saccade.core.interfaces import END, Moment, Output, SentencePairs
 from saccade.errors import ConfigError
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.models.translator import TranslatorConfig
@@ -28,6 +27,8 @@ from saccade.models.word_proxy import WordProxyConfig
 from saccade.probes.agreement import agreement, mean_over, random_baseline
 from saccade.probes.model_probe import AbstractModelProbe
 from saccade.records.trajectory import first_step
+from saccade.records.variable import Variable
+from saccade.settings import require_count
 
 OFFSETS = (-1, 0, 1)
 READABLE = [0, 1]

@@ -9,13 +9,13 @@ import xarray as xr
 
 from saccade.core.interfaces import AbstractTheory
 from saccade.core.lab import Training
-from saccade.core.sweep import Swept
 from saccade.errors import ConfigError
 from saccade.figures.figure import HeatMap
 from saccade.judging.claim import Measure
 from saccade.probes.attention import AttentionStatistics
 from saccade.records.record import Arm
 from saccade.records.trajectory import only
+from saccade.settings import Swept
 from saccade.tasks.long_documents import LongDocumentQueries, LongDocuments
 from saccade.tasks.topic_documents import Masking, TopicDocuments
 

@@ -19,8 +19,7 @@ from saccade.core.lab import Lab, Training
 from saccade.core.lanczos import hessian_eigenvalues
 from saccade.core.optimiser import AbstractRatedStepper, Adam, GradientDescent
 from saccade.core.rates import Warmup
-from saccade.core.schedule import Every, Recording
-from saccade.core.sweep import require, require_count, require_positive, require_single
+from saccade.core.recording import Recording
 from saccade.data.pathfinder_images import Drawing, pictures
 from saccade.data.vocabulary import Tokeniser
 from saccade.errors import ConfigError
@@ -30,6 +29,8 @@ from saccade.models.kernels import SOFTMAX
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.curvature import PRECISION, Curvature, parted
 from saccade.probes.performance import Accuracy, Losses
+from saccade.records.schedule import Every
+from saccade.settings import require, require_count, require_positive, require_single
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.named_text import NamedText
 from saccade.tasks.pathfinder import Pathfinder

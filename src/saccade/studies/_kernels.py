@@ -5,12 +5,12 @@ from typing import Any
 
 import xarray as xr
 
-from saccade.core.sweep import require_count
 from saccade.core.training import Training
 from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.models.kernels import KernelName
 from saccade.records.record import Arm
 from saccade.records.trajectory import at_start, fall
+from saccade.settings import require_count
 from saccade.studies._seeds import AbstractSeededConfig
 
 PAPER = "Song, Han, Zhang, Ding & Hong 2024"

@@ -13,12 +13,13 @@ from saccade.core.batches import Fresh
 from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam
-from saccade.core.schedule import Every, Recording
-from saccade.core.sweep import require_count, require_positive, require_single
+from saccade.core.recording import Recording
 from saccade.figures.figure import Line
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.translation import AttentionPlaces, LexicalKnowledge, TokenAccuracy
+from saccade.records.schedule import Every
+from saccade.settings import require_count, require_positive, require_single
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.copying import Copying
 

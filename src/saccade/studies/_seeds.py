@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from saccade.core.sweep import require_count
+from saccade.settings import require_count
 
 
 @dataclasses.dataclass(frozen=True)

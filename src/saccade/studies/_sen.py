@@ -9,12 +9,12 @@ import xarray as xr
 
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import AbstractOptimiser, GradientDescent
-from saccade.core.schedule import Recording
-from saccade.core.sweep import require, require_count
+from saccade.core.recording import Recording
 from saccade.figures.figure import Histogram, Line
 from saccade.models.attention_classifier import AttentionClassifierConfig, Head
 from saccade.records.record import Arm, Arms
 from saccade.records.trajectory import only
+from saccade.settings import require, require_count
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.score_and_norm import norm_of_score

@@ -20,7 +20,6 @@ import xarray as xr
 
 from saccade.core.lab import Lab, Training
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require, require_count
 from saccade.diagnosis.catalogue import NUMBERED, causes
 from saccade.diagnosis.fault import AbstractFault
 from saccade.diagnosis.setup import EARLY, SEVERITY, STEPS, Setup, copying, healthy
@@ -29,6 +28,7 @@ from saccade.judging.bound import AtLeast, AtMost
 from saccade.judging.claim import Check, Claim
 from saccade.judging.statistics import EverySeed, Rate, exact_interval
 from saccade.records.record import Arm, Arms
+from saccade.settings import require, require_count
 from saccade.studies._seeds import AbstractSeededConfig
 
 FAMILIES = ("encoder", "decoder", "documents")

@@ -18,9 +18,8 @@ import xarray as xr
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import AtSteps, Logarithmic, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import Swept, require, require_count, require_positive, with_sweep
 from saccade.figures.figure import Figure, HeatMap, Line, Panel, curve
 from saccade.judging.bound import Above, AbstractBound, AtMost, Below
 from saccade.judging.claim import Check, Claim
@@ -32,7 +31,9 @@ from saccade.probes.attention import AttentionStatistics
 from saccade.probes.feature_matrix import FeatureMatrix, ValueModes
 from saccade.probes.motion import StableRanks
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import AtSteps, Logarithmic
 from saccade.records.trajectory import at_place, at_start, first_step
+from saccade.settings import Swept, require, require_count, require_positive, with_sweep
 from saccade.studies._kernels import PAPER, AbstractKernelConfig, last_over_first, with_start
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.theory.linear_rate import LinearRate, ProjectionFloor

@@ -18,9 +18,8 @@ import xarray as xr
 
 from saccade.core.batches import Minibatch
 from saccade.core.lab import Lab
-from saccade.core.schedule import Every, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require_count, require_positive
 from saccade.figures.figure import Figure, HeatMap, Panel, curve
 from saccade.judging.bound import Above, AtLeast
 from saccade.judging.claim import Check, Claim
@@ -29,7 +28,9 @@ from saccade.judging.statistics import Mean
 from saccade.models.kernels import KERNEL_TITLES
 from saccade.probes.landscape import LossPlane
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import Every
 from saccade.records.trajectory import at_place
+from saccade.settings import require_count, require_positive
 from saccade.studies import kernels_training
 from saccade.studies._encoders import (
     AT_SIZE,

@@ -15,9 +15,8 @@ import xarray as xr
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import AtSteps, Logarithmic, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require, require_count, require_positive, require_single, with_sweep
 from saccade.figures.figure import Figure, HeatMap, Panel, curve
 from saccade.judging.bound import Above, AbstractBound, AtMost, Below, Within
 from saccade.judging.claim import Check, Claim
@@ -29,7 +28,9 @@ from saccade.probes.attention import AttentionSpread, AttentionStatistics
 from saccade.probes.feature_matrix import FirstOrderQueries, ReachOfQueries
 from saccade.probes.motion import GradientNorms
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import AtSteps, Logarithmic
 from saccade.records.trajectory import at_start, first_step
+from saccade.settings import require, require_count, require_positive, require_single, with_sweep
 from saccade.studies._kernels import PAPER, AbstractKernelConfig, last_over_first, with_start
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.theory.kernel_blindness import KernelBlindness

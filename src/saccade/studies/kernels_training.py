@@ -20,7 +20,6 @@ import xarray as xr
 
 from saccade.core.lab import Lab
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require
 from saccade.data.pathfinder_images import Drawing
 from saccade.figures.figure import Figure, Panel, curve, level
 from saccade.judging.bound import Above, Below
@@ -30,6 +29,7 @@ from saccade.judging.statistics import Mean
 from saccade.models.encoder import EncoderConfig
 from saccade.records.record import Arm, Arms
 from saccade.records.trajectory import at_place
+from saccade.settings import require
 from saccade.studies._encoders import (
     ARMS,
     AT_SIZE,

@@ -19,10 +19,9 @@ import xarray as xr
 from saccade.core.interfaces import FIRST_WORD, SentencePairs
 from saccade.core.lab import Lab
 from saccade.core.members import purpose_key
-from saccade.core.schedule import Logarithmic, Recording
+from saccade.core.recording import Recording
 from saccade.core.start import Seeds
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require, require_count
 from saccade.figures.figure import Figure, HeatMap, Panel, curve, level
 from saccade.judging.bound import Above, Below
 from saccade.judging.claim import Check, Claim
@@ -32,7 +31,9 @@ from saccade.probes import translation
 from saccade.probes.agreement import best_step, contextual_agreement
 from saccade.probes.attention import AttentionStatistics
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import Logarithmic
 from saccade.records.trajectory import at_place
+from saccade.settings import require, require_count
 from saccade.studies._ktiw import PAPER, SMALL, AbstractTrainingConfig
 from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.theory.ibm_model_1 import train, translation_scores

@@ -19,9 +19,8 @@ import xarray as xr
 from saccade.core.batches import Minibatch
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.core.schedule import AtSteps, Every, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require, require_count, require_positive, require_single
 from saccade.data.vectors import vectors_for
 from saccade.figures.figure import Figure, Panel
 from saccade.judging.bound import Below
@@ -32,7 +31,9 @@ from saccade.probes.attention import AttentionStatistics
 from saccade.probes.performance import Accuracy
 from saccade.probes.text_tables import TextTables
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import AtSteps, Every
 from saccade.records.trajectory import at_place
+from saccade.settings import require, require_count, require_positive, require_single
 from saccade.studies._agreement import (
     AGREEMENTS,
     COMPARED,

@@ -17,7 +17,6 @@ import xarray as xr
 
 from saccade.core.lab import Lab
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require_count, with_sweep
 from saccade.errors import ConfigError
 from saccade.figures.figure import Figure, Line, Panel, curve, over_seeds
 from saccade.judging.bound import Above, AbstractBound, AtLeast, AtMost, Below
@@ -32,6 +31,7 @@ from saccade.probes.translation import (
 )
 from saccade.records.record import Arm, Arms
 from saccade.records.trajectory import at_place, at_start, first_step
+from saccade.settings import require_count, with_sweep
 from saccade.studies import _ktiw
 from saccade.studies._ktiw import FULL_SIZE, PAPER, AbstractCopyingConfig, runs
 from saccade.theory.count_table import diagonal_ratio

@@ -27,11 +27,9 @@ import jax
 import numpy as np
 import xarray as xr
 
-from saccade.core.interfaces import Variable
 from saccade.core.lab import Lab, Training
-from saccade.core.schedule import AtSteps, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require_count
 from saccade.figures.figure import Figure, HeatMap, Panel, curve, level
 from saccade.judging.bound import Above, AbstractBound, AtMost, Below, Within
 from saccade.judging.claim import Check, Claim
@@ -53,7 +51,10 @@ from saccade.probes.translation import (
     success_step,
 )
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import AtSteps
 from saccade.records.trajectory import at_place
+from saccade.records.variable import Variable
+from saccade.settings import require_count
 from saccade.studies._ktiw import FULL_SIZE, PAPER, QUICK, AbstractCopyingConfig, runs
 from saccade.tasks.copying import Copying
 from saccade.theory import lexicon_then_attention as toy

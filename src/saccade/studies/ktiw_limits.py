@@ -14,9 +14,8 @@ import xarray as xr
 
 from saccade.core.batches import Fresh
 from saccade.core.lab import Lab
-from saccade.core.schedule import Logarithmic, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require_count
 from saccade.figures.figure import Figure, Panel, curve
 from saccade.judging.bound import Above, AbstractBound, AtLeast, AtMost, Below
 from saccade.judging.claim import Check, Claim
@@ -27,7 +26,9 @@ from saccade.probes.keywords import KeywordLogits
 from saccade.probes.performance import Accuracy
 from saccade.probes.translation import READABLE, success_step
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import Logarithmic
 from saccade.records.trajectory import at_place
+from saccade.settings import require_count
 from saccade.studies._ktiw import PAPER, QUICK, WORDS_AND_ATTENTION, AbstractCopyingConfig, mean
 from saccade.tasks.keyword_sentences import KeywordSentences
 

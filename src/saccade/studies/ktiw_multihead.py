@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.interfaces import Variable
 from saccade.core.lab import Lab
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import Swept, require, require_count, require_single
 from saccade.figures.figure import Figure, HeatMap, Line, Panel
 from saccade.judging.bound import Above, AbstractBound, AtLeast
 from saccade.judging.claim import Check, Claim
@@ -28,6 +26,8 @@ from saccade.probes import translation
 from saccade.probes.attention import AttentionStatistics
 from saccade.records.record import Arm, Arms
 from saccade.records.trajectory import at_place
+from saccade.records.variable import Variable
+from saccade.settings import Swept, require, require_count, require_single
 from saccade.studies._ktiw import FULL_SIZE, PAPER, QUICK, AbstractCopyingConfig, runs
 
 Measured = Callable[[str, Arms, Any], xr.DataArray]

@@ -18,9 +18,8 @@ from saccade.core.batches import Fresh
 from saccade.core.interfaces import FIRST_WORD
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.core.schedule import Logarithmic, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require_count, require_positive, require_single
 from saccade.errors import ConfigError
 from saccade.figures.figure import Figure, HeatMap, Line, Panel, over_seeds
 from saccade.judging.bound import Above, AbstractBound, AtMost, Below, Within
@@ -34,7 +33,9 @@ from saccade.judging.statistics import (
 from saccade.models.word_proxy import WordProxyConfig
 from saccade.probes.co_occurrence import CountTable, Lexicon, LexiconRates
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import Logarithmic
 from saccade.records.trajectory import at_place
+from saccade.settings import require_count, require_positive, require_single
 from saccade.studies._ktiw import PAPER
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.copying import Copying

@@ -24,9 +24,8 @@ from saccade.core.chunks import even_places, evenly
 from saccade.core.interfaces import AbstractCorpus, SentencePairs
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import Adam
-from saccade.core.schedule import AtSteps, Every, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require, require_count, require_positive, require_single
 from saccade.data.alignments import GoldAlignment, check_alignments, read_alignments
 from saccade.data.pairs import AbstractPairs
 from saccade.errors import ConfigError
@@ -40,7 +39,9 @@ from saccade.probes.alignment_error import alignment_error_rate, known_alignment
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.corpus_pairs import GreedyWords, PairAccuracy, PairTables
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import AtSteps, Every
 from saccade.records.trajectory import at_place, first_step
+from saccade.settings import require, require_count, require_positive, require_single
 from saccade.studies._agreement import (
     AGREEMENTS,
     COMPARED,

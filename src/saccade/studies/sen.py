@@ -17,9 +17,8 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.lab import Lab
-from saccade.core.schedule import AbstractSchedule, AtSteps, DenseThenEven, Logarithmic, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import PredictedBoundary, Study, divergences
-from saccade.core.sweep import Swept, over_sweeps, require_count, swept_in, with_sweep
 from saccade.figures.figure import Figure, HeatMap, Panel, curve, level
 from saccade.judging.bound import Above, AtLeast, AtMost, Below, Verdict, Within
 from saccade.judging.claim import Check, Claim
@@ -30,7 +29,9 @@ from saccade.probes import topic_words
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.performance import Accuracy
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import AbstractSchedule, AtSteps, DenseThenEven, Logarithmic
 from saccade.records.trajectory import at_start, only
+from saccade.settings import Swept, over_sweeps, require_count, swept_in, with_sweep
 from saccade.studies import _sen
 from saccade.studies._sen import HEADS, SCORE_FLOOR, above_floor, at_steps, histogram, over_words
 from saccade.tasks.topic_sentences import TopicSentences

@@ -15,9 +15,8 @@ import xarray as xr
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import AtSteps, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require_count
 from saccade.figures.figure import Figure, Panel
 from saccade.judging.bound import Above, AtLeast
 from saccade.judging.claim import Check, Claim
@@ -27,6 +26,8 @@ from saccade.probes.attention import AttentionStatistics
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import CentredTopicWords, Distributions
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import AtSteps
+from saccade.settings import require_count
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.studies._sen import CHANGES, PAPER, curves, histogram, last
 from saccade.tasks.markov_pairs import MarkovPairs

@@ -15,9 +15,8 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.lab import Lab
-from saccade.core.schedule import AtSteps, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import Swept, require
 from saccade.figures.figure import Figure, Panel, curve
 from saccade.judging.bound import Above, AtMost
 from saccade.judging.claim import Check, Claim
@@ -27,7 +26,9 @@ from saccade.probes.attention import AttentionStatistics
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import KeySquares, QueryNorm, TopicWords
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import AtSteps
 from saccade.records.trajectory import at_place, at_start, only
+from saccade.settings import Swept, require
 from saccade.studies import _sen
 from saccade.studies._sen import HEADS, SCORE_FLOOR, above_floor, relative_gap
 from saccade.tasks.topic_sentences import TopicSentences

@@ -21,10 +21,9 @@ import xarray as xr
 from saccade.core.interfaces import Batch
 from saccade.core.lab import Lab, Training
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import AtSteps, Every, Recording
+from saccade.core.recording import Recording
 from saccade.core.stopping import EarlyStopping
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require, require_count, require_positive, require_single
 from saccade.data.vocabulary import PADDING
 from saccade.data.word_facts import WordFacts
 from saccade.errors import ConfigError
@@ -37,7 +36,9 @@ from saccade.probes.attention import AttentionStatistics
 from saccade.probes.dictionary import AttendedWords, DictionaryWords
 from saccade.probes.performance import Accuracy, Losses
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import AtSteps, Every
 from saccade.records.trajectory import at_place
+from saccade.settings import require, require_count, require_positive, require_single
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.studies._sen import PAPER, SCORE_FLOOR
 from saccade.tasks.named_text import NamedText

@@ -21,9 +21,8 @@ from saccade.core.interfaces import Batch, Moment
 from saccade.core.lab import Lab, Training
 from saccade.core.loss import Loss, own_loss
 from saccade.core.optimiser import GradientDescent
-from saccade.core.schedule import AtSteps, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require_count, require_positive, require_single
 from saccade.figures.figure import Figure, Panel, curve, level
 from saccade.judging.bound import Above, AtLeast, AtMost, Below, Within
 from saccade.judging.claim import Check, Claim
@@ -33,7 +32,9 @@ from saccade.probes.attention import AttentionStatistics
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import Surroundings, TopicWords, Velocities
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import AtSteps
 from saccade.records.trajectory import at_place, at_start, first_step, only
+from saccade.settings import require_count, require_positive, require_single
 from saccade.studies._sen import CODE_TASK, DRAWN, PAPER, AbstractConfig, at_steps, last, over_words
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.score_and_norm import Theorem1

@@ -19,9 +19,8 @@ import xarray as xr
 from saccade.core.batches import Fresh, Minibatch
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.schedule import Logarithmic, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require, require_count, require_positive, require_single, with_sweep
 from saccade.figures.figure import Figure, HeatMap, Panel, curve, level
 from saccade.judging.bound import Above, AbstractBound, AtLeast, AtMost
 from saccade.judging.claim import Check, Claim, Measure
@@ -31,7 +30,9 @@ from saccade.probes import topic_blocks
 from saccade.probes.motion import Displacements, StableRanks
 from saccade.probes.topic_blocks import LOOKUPS, PAIRS
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import Logarithmic
 from saccade.records.trajectory import only
+from saccade.settings import require, require_count, require_positive, require_single, with_sweep
 from saccade.studies import _documents
 from saccade.studies._documents import PAPER, DocumentSettings, arm_of, corner, end_of
 from saccade.studies._seeds import AbstractSeededConfig

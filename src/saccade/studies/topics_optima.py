@@ -17,9 +17,8 @@ import xarray as xr
 from saccade.core.batches import Fresh
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.schedule import Logarithmic, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import over_sweeps, require_count, require_positive, with_sweep
 from saccade.figures.figure import Figure, Line, Panel, curve, level
 from saccade.judging.bound import Above, AtMost, Below
 from saccade.judging.claim import Check, Claim
@@ -29,7 +28,9 @@ from saccade.models.one_layer_transformer import OneLayerTransformerConfig, unif
 from saccade.models.tied_attention import TiedAttentionConfig
 from saccade.probes import topic_blocks
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import Logarithmic
 from saccade.records.trajectory import only
+from saccade.settings import over_sweeps, require_count, require_positive, with_sweep
 from saccade.studies import _documents
 from saccade.studies._documents import PAPER, DocumentSettings, arm_of, corner, end_of
 from saccade.studies._seeds import AbstractSeededConfig

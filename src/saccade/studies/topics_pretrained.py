@@ -24,9 +24,8 @@ import xarray as xr
 from saccade.core.batches import Minibatch
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.core.schedule import Logarithmic, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require, require_count, require_positive, require_single
 from saccade.data.encoders import ENCODERS, find_encoder
 from saccade.data.topic_model import (
     KINDS,
@@ -47,7 +46,9 @@ from saccade.judging.statistics import EverySeed, GeometricMean, Mean
 from saccade.models.encoder import EncoderConfig
 from saccade.probes.topic_pairs import TopicPairs
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import Logarithmic
 from saccade.records.trajectory import at_place, half_rise
+from saccade.settings import require, require_count, require_positive, require_single
 from saccade.studies._documents import PAPER, STATISTICS
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.studies._tables import cell

@@ -17,9 +17,8 @@ import xarray as xr
 from saccade.core.batches import Fresh
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.schedule import AtSteps, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require, require_count, require_positive, with_sweep
 from saccade.figures.figure import Figure, HeatMap, Line, Panel, curve
 from saccade.judging.bound import Above, AtMost, Below, Within
 from saccade.judging.claim import Check, Claim
@@ -28,7 +27,9 @@ from saccade.models.one_layer_transformer import OneLayerTransformerConfig, gues
 from saccade.probes.motion import Displacements, GradientNorms, StableRanks
 from saccade.probes.topic_blocks import AttentionOdds, ValueBlocks
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import AtSteps
 from saccade.records.trajectory import at_place, at_start, first_step, only
+from saccade.settings import require, require_count, require_positive, with_sweep
 from saccade.studies._documents import PAPER, STATISTICS, DocumentSettings, arm_of
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.theory.value_optimum import ValueOptimum

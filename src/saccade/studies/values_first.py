@@ -21,9 +21,8 @@ import xarray as xr
 from saccade.core.batches import Fresh
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.schedule import AtSteps, Every, Recording
+from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
-from saccade.core.sweep import require_count, require_positive, require_single, with_sweep
 from saccade.figures.figure import Figure, Line, Panel, curve, level
 from saccade.judging.bound import Above, AtMost, Below
 from saccade.judging.claim import Check, Claim
@@ -41,7 +40,9 @@ from saccade.probes.motion import Displacements
 from saccade.probes.topic_words import TopicWords
 from saccade.probes.translation import READABLE
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import AtSteps, Every
 from saccade.records.trajectory import at_place, at_start, half_rise
+from saccade.settings import require_count, require_positive, require_single, with_sweep
 from saccade.studies._ktiw import WORDS_AND_ATTENTION
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.copying import Copying

@@ -14,8 +14,8 @@ import jax
 import numpy as np
 
 from saccade.core.interfaces import SPLITS, AbstractBatch, AbstractCorpus, Batch
-from saccade.core.sweep import require_count
 from saccade.errors import ConfigError
+from saccade.settings import require_count
 
 Examples = AbstractBatch | tuple[Any, Any] | tuple[Any, Any, Any]
 """A batch, or its words, labels and, if some are padding, mask."""

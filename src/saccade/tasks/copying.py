@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from saccade.core.interfaces import END, FIRST_WORD, AbstractTask, SentencePairs
-from saccade.core.sweep import Swept, require_choices, require_count
 from saccade.errors import ConfigError
+from saccade.settings import Swept, require_choices, require_count
 
 Order = Literal["copied", "permuted"]
 

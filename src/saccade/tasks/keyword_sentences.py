@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from saccade.core.interfaces import AbstractTask, Batch
-from saccade.core.sweep import require_count
+from saccade.settings import require_count
 
 KEYWORD = 0
 

@@ -10,11 +10,11 @@ import dataclasses
 import os
 from typing import Self
 
-from saccade.core.sweep import require_count
 from saccade.data.formats import EXAMPLE, LONGEST_LINE, Column, Row, check_columns, read_rows
 from saccade.data.texts import AbstractText
 from saccade.data.vocabulary import Tokeniser
 from saccade.errors import ConfigError
+from saccade.settings import require_count
 
 
 @dataclasses.dataclass(frozen=True)

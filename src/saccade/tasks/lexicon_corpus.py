@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 from saccade.core.interfaces import AbstractCorpus, SentencePairs
-from saccade.core.sweep import require_count, require_single, swept_in
 from saccade.errors import ConfigError
+from saccade.settings import require_count, require_single, swept_in
 from saccade.tasks.lexicon_sentences import LexiconSentences
 
 WHY = "because a corpus is the same for all members"

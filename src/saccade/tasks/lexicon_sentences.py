@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
 from saccade.core.interfaces import END, FIRST_WORD, AbstractTask, SentencePairs
-from saccade.core.sweep import require_count, require_finite
+from saccade.settings import require_count, require_finite
 
 
 @dataclasses.dataclass(frozen=True)

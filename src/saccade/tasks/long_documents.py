@@ -26,8 +26,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from saccade.core.interfaces import AbstractBatch, AbstractTask
-from saccade.core.sweep import Swept, require, require_count
 from saccade.errors import ConfigError
+from saccade.settings import Swept, require, require_count
 from saccade.tasks.topic_documents import AbstractTopicTask, Masking, Shares
 
 

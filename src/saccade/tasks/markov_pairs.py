@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from saccade.core.interfaces import AbstractTask, Batch
-from saccade.core.sweep import require, require_count
+from saccade.settings import require, require_count
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,6 @@ from typing import Self
 import numpy as np
 
 from saccade.core.interfaces import SPLITS, AbstractCorpus
-from saccade.core.sweep import require_count, require_single
 from saccade.data.catalogue import CORPORA
 from saccade.data.formats import EXAMPLE_PAIRS
 from saccade.data.topic_model import (
@@ -32,6 +31,7 @@ from saccade.data.topic_model import (
     require_running_text,
 )
 from saccade.data.vocabulary import FIRST, PADDING, Vocabulary, check_limits
+from saccade.settings import require_count, require_single
 from saccade.tasks.topic_documents import Documents, Masking
 
 HELD_OUT = 5

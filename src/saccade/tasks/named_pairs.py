@@ -12,11 +12,11 @@ import os
 from collections.abc import Mapping
 from typing import Self
 
-from saccade.core.sweep import require_count
 from saccade.data.catalogue import named_in_records, require_known
 from saccade.data.pairs import AbstractPairs, Longer, Pair
 from saccade.data.shared_vocabulary import PairTokeniser
 from saccade.data.store import find_corpus, load_corpus, not_found
+from saccade.settings import require_count
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,13 +15,13 @@ from typing import Literal, Self
 import numpy as np
 
 from saccade.core.interfaces import Batch
-from saccade.core.sweep import require_count
 from saccade.data.catalogue import named_in_records, require_known
 from saccade.data.formats import Row
 from saccade.data.store import find_corpus, load_corpus, not_found
 from saccade.data.texts import AbstractText
 from saccade.data.vocabulary import Tokeniser
 from saccade.errors import ConfigError
+from saccade.settings import require_count
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,11 +9,11 @@ import dataclasses
 import os
 from typing import Self
 
-from saccade.core.sweep import require_count
 from saccade.data.formats import EXAMPLE_PAIRS, LONGEST_LINE, read_lines
 from saccade.data.pairs import AbstractPairs, Longer, Pair
 from saccade.data.shared_vocabulary import PairTokeniser
 from saccade.errors import ConfigError, FileError
+from saccade.settings import require_count
 
 _FILES = {
     "train": ("source", "target"),

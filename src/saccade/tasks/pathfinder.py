@@ -14,8 +14,8 @@ from typing import Self
 import numpy as np
 
 from saccade.core.interfaces import AbstractCorpus, Batch
-from saccade.core.sweep import require, require_count, require_single
 from saccade.data.pathfinder_images import Drawing, pictures
+from saccade.settings import require, require_count, require_single
 
 
 @dataclasses.dataclass(frozen=True)

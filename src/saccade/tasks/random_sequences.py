@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from saccade.core.interfaces import AbstractBatch, AbstractTask
-from saccade.core.sweep import require_count, require_finite, require_positive
+from saccade.settings import require_count, require_finite, require_positive
 
 
 class HasVectors(Protocol):

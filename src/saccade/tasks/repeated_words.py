@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from saccade.core.interfaces import AbstractTask
-from saccade.core.sweep import require, require_choices, require_count
+from saccade.settings import require, require_choices, require_count
 from saccade.tasks.topic_documents import Documents
 
 PADDING, HIDDEN, SEPARATOR, FIRST = range(4)

@@ -22,8 +22,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from saccade.core.interfaces import AbstractBatch, AbstractTask, HasVocabulary
-from saccade.core.sweep import Swept, require, require_choices, require_count, require_positive
 from saccade.errors import ConfigError
+from saccade.settings import Swept, require, require_choices, require_count, require_positive
 
 Topics = Literal["distinct", "dirichlet"]
 Replacements = Literal["words", "all"]

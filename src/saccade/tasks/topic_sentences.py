@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from saccade.core.interfaces import AbstractTask, Batch, HasLabels, HasVocabulary
-from saccade.core.sweep import require, require_count
+from saccade.settings import require, require_count
 
 
 class HasLabelledWords(HasVocabulary, HasLabels, Protocol):

@@ -24,7 +24,7 @@ from typing import Any
 import xarray as xr
 
 from saccade.core.interfaces import AbstractTheory
-from saccade.core.sweep import over_sweeps
+from saccade.settings import over_sweeps
 from saccade.tasks.topic_documents import HasTopics
 from saccade.theory.value_optimum import average_difference
 

@@ -71,9 +71,9 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.interfaces import AbstractTheory
-from saccade.core.sweep import over_sweeps
 from saccade.errors import ConfigError
 from saccade.models.one_layer_transformer import BLOCKS, Blocks, OneLayerTransformerConfig
+from saccade.settings import over_sweeps
 from saccade.tasks.topic_documents import HasTopics, Shares
 
 

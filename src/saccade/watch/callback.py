@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from saccade.core.schedule import AbstractSchedule, Logarithmic
 from saccade.records.record import Record
+from saccade.records.schedule import AbstractSchedule, Logarithmic
 from saccade.watch.watcher import Watch
 
 

@@ -17,10 +17,10 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from saccade.core.schedule import AtSteps
 from saccade.data.formats import decoded_text
 from saccade.errors import ConfigError, FileError, described
 from saccade.records.record import Record
+from saccade.records.schedule import AtSteps
 from saccade.watch.callback import logged_losses
 from saccade.watch.watcher import Watch
 

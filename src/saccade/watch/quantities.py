@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from saccade.core.attention_rows import REACH
-from saccade.core.interfaces import Variable
+from saccade.records.attention_rows import REACH
+from saccade.records.variable import Variable
 
 NAME = "watched"
 """The study of such records (`saccade.diagnosis.watched`)."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from saccade.core.attention_rows import (
+from saccade.records.attention_rows import (
     BLOCK,
     chosen_rows,
     relative_weights,

@@ -15,12 +15,12 @@ import torch
 import xarray as xr
 from torch import Tensor, nn
 
-from saccade.core.config import describe
 from saccade.core.identity import versions
-from saccade.core.interfaces import Variable
-from saccade.core.schedule import AbstractSchedule, AtSteps, Logarithmic
 from saccade.errors import ConfigError, SaccadeError, described
+from saccade.records.config import describe
 from saccade.records.record import Arm, Record
+from saccade.records.schedule import AbstractSchedule, AtSteps, Logarithmic
+from saccade.records.variable import Variable
 from saccade.watch.capture import ROOT, CaptureError, looks_like_attention
 from saccade.watch.measuring import Measurement, NotFiniteError, Probe, Settings, measure
 from saccade.watch.quantities import (

@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-import jax
 import numpy as np
 
-from saccade.core.sweep import Swept
-from saccade.core.sweep import replaced as replaced
 from saccade.errors import ConfigError
+from saccade.settings import Swept, is_of_jax
+from saccade.settings import replaced as replaced
 
 ConfigT = TypeVar("ConfigT")
 
@@ -40,7 +39,7 @@ def describe(config: Any) -> Any:
         return config.item()
     if isinstance(config, PurePath):
         return str(config)
-    if isinstance(config, np.ndarray | jax.Array):
+    if isinstance(config, np.ndarray) or is_of_jax(config):
         array = np.asarray(config)
         if array.dtype == object:
             return describe(array.tolist())

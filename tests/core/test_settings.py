@@ -19,8 +19,10 @@ from saccade.core.interfaces import AbstractModelConfig
 from saccade.core.lab import Lab
 from saccade.core.members import Members
 from saccade.core.optimiser import GradientDescent, GradientFlow
-from saccade.core.schedule import Recording
-from saccade.core.sweep import (
+from saccade.core.recording import Recording
+from saccade.errors import ConfigError
+from saccade.models.attention_classifier import AttentionClassifierConfig
+from saccade.settings import (
     Swept,
     map_swept,
     over_sweeps,
@@ -31,8 +33,6 @@ from saccade.core.sweep import (
     swept_in,
     with_sweep,
 )
-from saccade.errors import ConfigError
-from saccade.models.attention_classifier import AttentionClassifierConfig
 
 GRIDS = st.lists(st.floats(0.1, 10), min_size=1, max_size=5, unique=True)
 

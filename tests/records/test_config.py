@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.config import describe, typed
 from saccade.core.interfaces import AbstractTask
-from saccade.core.sweep import Swept, path_of, replaced, sweepable
 from saccade.errors import ConfigError
+from saccade.records.config import describe, typed
 from saccade.records.sealed import read_sealed
 from saccade.registry import find_study, study_names
+from saccade.settings import Swept, path_of, replaced, sweepable
 from saccade.tasks.topic_sentences import TopicSentences
 
 RESULTS = Path(__file__).parents[2] / "results"

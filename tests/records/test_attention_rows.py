@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.attention_rows import chosen_rows, row_statistics, spread_statistics
+from saccade.records.attention_rows import chosen_rows, row_statistics, spread_statistics
 
 torch = pytest.importorskip("torch", reason="tensors of PyTorch need torch (extra `torch`)")
 EXAMPLES, HEADS, ROWS, KEYS, SIZE = 2, 3, 5, 7, 4

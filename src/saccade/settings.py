@@ -11,10 +11,10 @@ import dataclasses
 import itertools
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
-import jax
 import numpy as np
 
 from saccade.errors import ConfigError
@@ -120,11 +120,17 @@ class Swept:
     __lt__ = __le__ = __gt__ = __ge__ = _as_number
 
 
+def is_of_jax(value: Any) -> bool:
+    """Whether a value is an array of JAX, traced or not, without importing JAX."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(value, jax.Array)
+
+
 def require(owner: Any, field: str, allowed: str, test: Callable[[Any], bool]) -> None:
     """Check one config field at construction: a plain value, or every value of a `Swept`."""
     value = getattr(owner, field)
     for single in value.values if isinstance(value, Swept) else (value,):
-        if isinstance(single, jax.Array):
+        if is_of_jax(single):
             continue  # a traced value of a sweep, checked when the sweep was made
         try:
             fine = test(single)
