@@ -1,7 +1,11 @@
 """The committed records, the known verdicts and the ledger agree."""
 
+import csv
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +51,7 @@ def test_a_committed_record(file: Path):
     assert study.is_preset(record)
     verdicts = {one.claim: one.verdict for one in judgements}
     assert verdicts == study.known(record.preset)
+    assert record.verdicts.keys() <= verdicts.keys(), "no claim is withdrawn"
     stored = {claim: one["verdict"] for claim, one in record.verdicts.items()}
     assert stored == {claim: verdicts[claim] for claim in stored}  # some claims are younger
     for claim, judgement in zip(study.claims, judgements, strict=True):
@@ -59,6 +64,26 @@ def test_a_committed_record(file: Path):
     assert measured == (record.study not in WITHOUT_ATTENTION and trained_here)
 
 
+def test_registrations_of_version_0_2_are_as_listed():
+    """Every label that was changed is in the list, and no other."""
+    with (ROOT / "results" / "registrations.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    records = {file.name: Record.open(file) for file in FILES}
+    studies = {name: find_study(record.study) for name, record in records.items()}
+    judged = {
+        (name, one.claim): one.status
+        for name, study in studies.items()
+        for one in study.judge(records[name])
+    }
+    listed = {(row["record"], row["claim"]): row["now"] for row in rows}
+    assert listed == {place: judged[place] for place in listed}
+    before = [row["now"] for row in rows if row["version 0.2"] == "registered"]
+    assert {status: before.count(status) for status in set(before)} == {
+        "registered": 204,
+        "no number": 22,
+    }
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_what_rounding_decides_is_said(file: Path):
     """Numbers are moved within the rounding of the record, but for those that are short enough to
@@ -67,7 +92,12 @@ def test_what_rounding_decides_is_said(file: Path):
     """
     record = Record.open(file)
     study = find_study(record.study)
-    moved = [study.judge(_within_rounding(record, seed)) for seed in range(2)]
+    generator = np.random.default_rng(0)
+    shares = [
+        lambda shape: generator.uniform(-0.5, 0.5, shape),
+        *(partial(np.full, fill_value=share) for share in (-0.49, 0.49)),
+    ]
+    moved = [study.judge(_within_rounding(record, share)) for share in shares]
     for claim, judgement, *others in zip(study.claims, study.judge(record), *moved, strict=True):
         found = [
             [(one.verdict, one.kept, one.seeds) for one in each.findings]
@@ -77,9 +107,8 @@ def test_what_rounding_decides_is_said(file: Path):
         assert alike or "binary digits" in claim.tolerance, f"{claim.id}: {found}"
 
 
-def _within_rounding(record: Record, seed: int) -> Record:
-    """A record that is rounded to the same numbers."""
-    generator = np.random.default_rng(seed)
+def _within_rounding(record: Record, share: Callable[[tuple[int, ...]], Any]) -> Record:
+    """A record that is rounded to the same numbers: shares of the last digit are added."""
 
     def moved(part: xr.Dataset) -> xr.Dataset:
         variables = {}
@@ -87,10 +116,10 @@ def _within_rounding(record: Record, seed: int) -> Record:
             if one.dtype.kind == "f":
                 bits = 44 if record.precision == "float64" and one.dtype.itemsize == 8 else 14
                 values = one.values.astype(float)
-                mantissa, _ = np.frexp(np.where(np.isfinite(values), values, 0))
+                mantissa, exponent = np.frexp(np.where(np.isfinite(values), values, 0))
                 exact = np.round(mantissa * 2**10) == mantissa * 2**10
-                share = generator.uniform(-0.5, 0.5, values.shape) * 2.0**-bits
-                variables[name] = one.copy(data=np.where(exact, values, values * (1 + share)))
+                near = np.ldexp(mantissa + share(values.shape) * 2.0**-bits, exponent)
+                variables[name] = one.copy(data=np.where(exact, values, near))
         return part.assign(variables)
 
     parts = ("trajectory", "snapshot", "prediction")

@@ -41,7 +41,7 @@ NOT_COUNTED = "B-13 to B-16 have records", "D-9 and D-10, about whole"
 @functools.cache
 def rows() -> Sequence[JudgedClaim]:
     """All claims, judged from the committed records."""
-    records = [Record.open(file) for file in sorted((ROOT / "results").glob("*.nc.gz"))]
+    records = [Record.open(file) for file in sorted((ROOT / "results").glob("*.nc*"))]
     return judged_claims([(find_study(record.study), record) for record in records])
 
 

@@ -71,7 +71,7 @@ def test_unknown_preset_is_refused_with_what_is_allowed():
 
 
 def test_run_records_config_verdicts_and_time(tmp_path: Path, monkeypatch):
-    monkeypatch.setenv("SACCADE_COMMIT", "0123abc+changes")
+    monkeypatch.delenv("SACCADE_COMMIT", raising=False)
     record = STUDY.run(STUDY.config("quick"), Lab(tmp_path), "quick")
     assert (record.study, record.preset, record.precision, record.seconds) == (
         "example",

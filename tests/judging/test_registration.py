@@ -5,6 +5,7 @@ commit of a run.
 import dataclasses
 import functools
 import itertools
+import json
 import subprocess
 import sys
 import types
@@ -114,6 +115,12 @@ def folder_of(module: types.ModuleType) -> Path:
     return Path(module.__file__ or "").parent
 
 
+def kept(record: Record, folder: Path) -> Record:
+    """A record as its file gives it back."""
+    record.save(folder / "kept.nc")
+    return Record.open(folder / "kept.nc")
+
+
 # -- what keeps and what loses the label -----------------------------------------------------------
 
 
@@ -171,6 +178,12 @@ REFACTORINGS = {
         ("AtMost(10.0)", "AtMost(10)"),
         ("** power", "** (power / 1)"),
     ],
+    "an equal premise is asked for twice": [
+        (
+            'require_premise(config.seeds > 1, "several seeds")',
+            'for _ in "ab": require_premise(config.seeds > 1, "several seeds")',
+        )
+    ],
     "comments, explanations and sources change": [
         ("  # a comment", ""),
         ('"""What is measured."""', '"""A measure."""'),
@@ -203,6 +216,10 @@ CHEATS = {
         ('"none", reason', '"none", full_size=(lambda config: config.seeds > 2, "more"), reason')
     ],
     "a check goes": [("(CHECK, POOLED)", "CHECK")],
+    "a bound of the same name": [
+        ("LIMITS =", 'Own = type("AtMost", (AtMost,), {})\nLIMITS ='),
+        ('AtMost(10.0), "main", EverySeed', 'Own(10.0), "main", EverySeed'),
+    ],
     "the measure": [("** power", "* power * 1.00001")],
     "a constant": [("FACTOR = 2.0", "FACTOR = 2.0001")],
     "the scale": [("EverySeed())", "EverySeed(), scale=1e3)")],
@@ -223,11 +240,23 @@ def test_verdicts_are_written_once(file, tmp_path):
     for copy in (record, record.compact()):
         with pytest.raises(ConfigError, match="got one with verdicts, allowed: one without"):
             edited.with_verdicts(copy)
-        copy.save(tmp_path / "copy.nc")
-        again = Record.open(tmp_path / "copy.nc")
+        again = kept(copy, tmp_path)
         assert again.verdicts == record.verdicts
         assert edited.judge(again)[0].registered is False
         assert loaded(tmp_path).STUDY.judge(again)[0].registered is True
+    anew = kept(edited.with_verdicts(dataclasses.replace(record, verdicts={})), tmp_path)
+    assert anew.commit == "", "nobody says from which commit these verdicts are"
+    assert edited.judge(anew)[0].registered is False
+
+
+@pytest.mark.parametrize("broken", [["x"], [None], {"a": 1}, None, "text"], ids=str)
+def test_stored_evidence_that_cannot_be_read_is_another_claim(broken, file, tmp_path):
+    record = Record.open(file)
+    stored = json.loads(json.dumps(record.verdicts["X-1"]))
+    stored["evidence"]["checks"][0]["samples"][0]["values"] = broken
+    lying = {"X-1": stored | {"verdict": "fails"}}
+    (judgement,) = loaded(tmp_path).STUDY.judge(dataclasses.replace(record, verdicts=lying))
+    assert (judgement.verdict, judgement.registered) == ("holds", False)
 
 
 def test_a_run_judges_the_numbers_that_its_file_has(file, tmp_path):
@@ -245,11 +274,28 @@ def test_a_run_judges_the_numbers_that_its_file_has(file, tmp_path):
     )
 
 
-def test_a_claim_without_a_number_has_no_label(file, tmp_path):
-    edit = ('AtMost(10.0), "main"', 'AtMost(10.0), "other"')
-    judgement = judged_after(file, tmp_path, edit, ("(CHECK, POOLED)", "CHECK"))
+NO_NUMBER = {
+    "an arm that was not run": [('AtMost(10.0), "main"', 'AtMost(10.0), "other"')],
+    "a premise that is not met": [('config.seeds > 1, "several', 'config.seeds > 9, "several')],
+    "nothing but NaN": [("** power", "* np.nan")],
+}
+
+
+@pytest.mark.parametrize("name", NO_NUMBER)
+def test_a_number_that_is_lost_costs_the_label(name, file, tmp_path):
+    judgement = judged_after(file, tmp_path, *NO_NUMBER[name], ("(CHECK, POOLED)", "CHECK"))
+    assert judgement.verdict != "holds"
+    assert judgement.registered is False
+
+
+def test_a_claim_without_a_number_has_no_label(repository, tmp_path):
+    (claim,) = repository.STUDY.claims
+    none = dataclasses.replace(claim, checks=dataclasses.replace(repository.CHECK, arms="other"))
+    study = dataclasses.replace(repository.STUDY, claims=(none,))
+    again = kept(study.run(study.config("quick"), Lab(tmp_path, progress=None)), tmp_path)
+    (judgement,) = study.judge(again)
     assert (judgement.verdict, judgement.registered) == ("undetermined", None)
-    assert judgement.status == "no number"
+    assert (judgement.status, again.verdicts["X-1"]["registered"]) == ("no number", None)
 
 
 def test_a_record_without_evidence_is_exploratory(file, tmp_path):
@@ -261,7 +307,7 @@ def test_a_record_without_evidence_is_exploratory(file, tmp_path):
 # -- evidence --------------------------------------------------------------------------------------
 
 
-SMALL = AtMost(1.0)
+SMALL, MANY = AtMost(1.0), AtMost(0.0)
 
 
 def evidence(values: list[float], bound: Any = SMALL, **options: Any) -> Any:
@@ -279,6 +325,7 @@ def evidence(values: list[float], bound: Any = SMALL, **options: Any) -> Any:
     [
         (AtMost(1.0), {}, 1.0),
         (AtMost(0.0), {}, 1e-3),
+        (AtMost(0.0), {"scale": 1e-3}, 1e-3),
         (AtMost(0.0), {"scale": 50.0}, 50.0),
         (Below(-4.0), {}, 4.0),
         (Within(-7.0, 2.0), {}, 7.0),
@@ -290,6 +337,45 @@ def test_samples_are_compared_at_a_millionth_of_the_largest(bound, options, size
     for share, same in ((0.5, True), (2.0, False)):
         moved = evidence([1e-3 + share * TOLERANCE * size, 2e-4, 1e-3], bound, **options)
         assert (not list(differences(before, moved))) == same
+
+
+def test_verdicts_are_compared_exactly():
+    """A number that crosses its bound within the tolerance is another verdict."""
+    before, after = (evidence([limit, 0.5, 0.5]) for limit in (1 + 4e-7, 1 - 1e-7))
+    assert [*differences(before, after)] == [
+        "the verdict was 'fails' and is 'holds'",
+        "error: the same numbers are judged otherwise",
+    ]
+
+
+def test_means_are_compared_at_the_size_of_their_samples():
+    before, after = [1.0, -1.0, 1.0, -1.0], [1.0 + 1e-9, -1.0, 1.0, -1.0]
+    assert not list(differences(evidence(before, MANY), evidence(after, MANY)))
+
+
+def test_zeros_may_be_rounded_otherwise():
+    zeros, near, far = ([sample] * 3 for sample in (0.0, -1e-17, -1e-12))
+    assert not list(differences(evidence(zeros, MANY), evidence(near, MANY)))
+    assert list(differences(evidence(zeros, MANY), evidence(far, MANY)))
+
+
+@pytest.mark.parametrize("where", [{"rate": range(3)}, {"rate": xr.DataArray([1, 2])}])
+def test_evidence_is_plain_json(where):
+    def measured(arms: Any, config: Any) -> Any:
+        return arms["main"].trajectory["error"]
+
+    check = Check("error", measured, AtMost(1.0), "main", EverySeed(), where=where)
+    error = xr.Dataset({"error": ("seed", [0.1, 0.2, 0.3])})
+    arm = Arm(error, xr.Dataset(), xr.Dataset())
+    record = Record("any", "quick", {}, {"main": arm}, {}, "CPU", "float64", 1.0)
+    found = Claim("X-1", "It is small", "ours", check, "none").judge(record, None).evidence
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+@pytest.mark.parametrize("scale", [-1.0, np.nan, np.inf])
+def test_a_scale_is_a_finite_number(scale):
+    with pytest.raises(ConfigError, match=r"got the scale .*allowed: a finite number"):
+        Check("error", lambda arms, config: None, AtMost(1.0), scale=scale)
 
 
 def test_numbers_that_are_not_finite_are_the_same_or_not():
@@ -411,7 +497,20 @@ def test_a_commit_that_is_passed_along_hides_no_changes(repository, monkeypatch)
     monkeypatch.setenv(VARIABLE, head[:8])
     assert commit_of(repository.experiment) == f"{head}+changes", "its first digits will do"
     monkeypatch.setenv(VARIABLE, "ab" * 20)
-    assert commit_of(repository.experiment) == f"{'ab' * 20}+stated", "a copy of another commit"
+    with pytest.raises(ConfigError, match=f"allowed: that of the repository at hand, {head}"):
+        commit_of(repository.experiment)
+
+
+def test_measures_lie_in_the_commit_as_well(repository, tmp_path):
+    """An experiment of a clean commit does not register claims that are written elsewhere."""
+    head = git(folder_of(repository), "rev-parse", "HEAD")
+    outside = loaded(tmp_path)
+    assert commit_of(repository.experiment, [repository.measure]) == head
+    assert commit_of(repository.experiment, [repository.measure, xr.concat]) == head, "a library"
+    assert commit_of(repository.experiment, [repository.measure, outside.measure]) != head
+    study = dataclasses.replace(repository.STUDY, claims=outside.STUDY.claims)
+    record = study.run(study.config("quick"), Lab(tmp_path / "cache", progress=None))
+    assert kept(record, tmp_path).commit == f"{head}+changes"
 
 
 @pytest.mark.parametrize(
@@ -431,7 +530,7 @@ def test_a_record_of_changed_files_is_exploratory(repository, tmp_path):
     study = repository.STUDY
     record = study.run(study.config("quick"), Lab(tmp_path / "cache", progress=None), "quick")
     assert record.commit.endswith("+changes")
-    assert study.judge(record)[0].registered is False
+    assert study.judge(kept(record, tmp_path))[0].registered is False
 
 
 def test_the_commit_is_that_before_the_experiment(repository, tmp_path):
@@ -446,7 +545,7 @@ def test_the_commit_is_that_before_the_experiment(repository, tmp_path):
     repository.Arm = changing
     record = study.run(study.config("quick"), Lab(tmp_path / "cache", progress=None), "quick")
     assert record.commit == head
-    assert study.judge(record)[0].registered is True
+    assert study.judge(kept(record, tmp_path))[0].registered is True
     assert commit_of(repository.experiment) == f"{head}+changes"
 
 
@@ -456,5 +555,6 @@ def test_a_stated_commit_is_registered_and_says_so(monkeypatch, tmp_path):
     study = loaded(tmp_path).STUDY
     record = study.run(study.config("quick"), Lab(tmp_path / "cache", progress=None), "quick")
     assert record.commit == "0123456+stated"
-    assert study.judge(record)[0].registered is True
-    assert "commit stated, not verified" in ledger_markdown([(study, record)])
+    again = kept(record, tmp_path)
+    assert study.judge(again)[0].registered is True
+    assert "commit stated, not verified" in ledger_markdown([(study, again)])

@@ -83,7 +83,7 @@ def test_every_claim_is_a_tile_of_its_paper_and_a_row_that_unfolds(page):
     assert ledger.count("known: holds") == 1, "A-1 of the quick preset"
     assert ledger.count(" data-changed>") == 1
     assert ledger.count('data-status="exploratory"') == 11
-    assert ledger.count('data-status="no number"') == 2
+    assert ledger.count('data-status="unlabelled"') == 2
     assert "4 of 5" in ledger
 
 
@@ -103,7 +103,7 @@ def test_verdicts_are_counted_by_kind_and_changes_are_listed(study, record):
 
 
 def test_a_registered_claim_says_so_and_the_commit_is_a_fact(study, record):
-    made = study.with_verdicts(dataclasses.replace(record, commit="abc", verdicts={}))
+    made = study.with_verdicts(dataclasses.replace(record, verdicts={}), "abc")
     kept = {"A-2": made.verdicts["A-2"]}
     page = own(render_page([(study, dataclasses.replace(made, verdicts=kept))]))
     ledger = claims_of(page)
@@ -226,7 +226,7 @@ def test_a_study_that_is_not_installed_is_shown_with_its_stored_verdicts(unknown
     text = own(page)
     assert text.count("is not installed. The verdicts and values are those stored") == 3
     assert "runs/older.nc: the study &#39;older&#39;" in text
-    assert text.count(", stored verdict ·") == 13
+    assert text.count("stored, not compared ·") == 13
     assert "Score and norm grow together &amp; alone" in text
     assert len(re.findall(r'<table class="map">.*?</table>', page, flags=re.DOTALL)) == 1
     sections = text.split('<details class="study"')[1:]

@@ -29,7 +29,7 @@ PER_FINDING = pytest.mark.parametrize(
 
 def committed(study: str) -> list[Record]:
     """The records of a study in all presets; nothing else is opened."""
-    files = [RESULTS / f"{study}.nc.gz", *RESULTS.glob(f"{study}-*.nc.gz")]
+    files = [RESULTS / f"{study}.nc.gz", *RESULTS.glob(f"{study}-*.nc*")]
     return [Record.open(file) for file in files if file.exists()]
 
 

@@ -27,7 +27,7 @@ from saccade.registry import find_study
 from saccade.studies import ktiw_agreement
 
 RESULTS = Path(__file__).parents[2] / "results"
-KEPT = {path.name.removesuffix(".nc.gz"): path for path in sorted(RESULTS.glob("*.nc.gz"))}
+KEPT = {path.name.removesuffix(".nc.gz"): path for path in sorted(RESULTS.glob("*.nc*"))}
 """A committed record of each study, where there is one."""
 
 SENTENCES = {"topics": 2, "filler_size": 4, "dictionary_size": 16, "dimension": 3}

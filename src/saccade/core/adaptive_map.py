@@ -18,6 +18,7 @@ from saccade.errors import ConfigError
 from saccade.figures.figure import Figure, Line, Panel, Regions, Role
 from saccade.judging.bound import Verdict
 from saccade.judging.claim import Claim, Judgement
+from saccade.judging.registration import CHANGES
 from saccade.records.config import describe
 from saccade.records.record import Arm, Record
 from saccade.settings import with_cells
@@ -118,7 +119,9 @@ class AdaptiveMap:
         if self.found(joined, judgement) != known:
             why = "its measure reads variables only in some cells; train the grid with --sweep"
             raise ConfigError(f"claim: {claim.id} is judged otherwise in the joined record: {why}")
-        return study.with_verdicts(joined.as_committed())
+        commits = {record.commit for record in records}
+        commit = records[0].commit if len(commits) == 1 else f"{records[0].commit}{CHANGES}"
+        return study.with_verdicts(joined.as_committed(), commit)
 
     def _joined(
         self, records: Sequence[Record], config: Any, tried: Sequence[Point], by: Refinement

@@ -17,9 +17,9 @@ from saccade.core.lab import Lab, Precision
 from saccade.errors import ConfigError, FileError
 from saccade.figures.figure import Figure, HeatMap, Line, Panel
 from saccade.judging.bound import Verdict
-from saccade.judging.claim import Claim, Judgement
-from saccade.judging.evidence import differences
-from saccade.judging.registration import commit_of, file_of, is_clean
+from saccade.judging.claim import Claim, Judgement, checks_of
+from saccade.judging.evidence import differences, has_number
+from saccade.judging.registration import commit_of, file_of, functions_in, is_clean
 from saccade.records.config import describe, typed
 from saccade.records.record import Arm, Record
 from saccade.settings import path_of, sweepable, swept_in, with_sweep
@@ -119,7 +119,7 @@ class Study(Generic[ConfigT]):
         Nothing else writes judgements.
         """
         # Before the experiment: files may change while it runs, and mistakes should cost nothing.
-        commit = commit_of(self.experiment)
+        commit = self._commit
         self.known(preset)
         arms: Any = self.experiment(config, lab)
         kinds = arms.values() if isinstance(arms, Mapping) else [arms]
@@ -144,21 +144,29 @@ class Study(Generic[ConfigT]):
             lab.device,
             lab.precision,
             seconds,
-            commit=commit,
         )
-        return self.with_verdicts(record.as_committed())
+        return self.with_verdicts(record.as_committed(), commit)
 
-    def with_verdicts(self, record: Record) -> Record:
+    @property
+    def _commit(self) -> str:
+        """The commit of the experiment, which must be that of all measures."""
+        checks = [check for claim in self.claims for check in checks_of(claim)]
+        measures = [list(functions_in(one.measure)) or [type(one.measure)] for one in checks]
+        return commit_of(self.experiment, (one for some in measures for one in some))
+
+    def with_verdicts(self, record: Record, commit: str = "") -> Record:
         """A record that has just been made, with its verdicts, what they were computed from, and
-        what a reader without the study needs.
+        what a reader without the study needs. Without the commit from which it was made its claims
+        are exploratory.
         """
         if record.verdicts:
             raise ConfigError(
                 f"record of {record.study}: got one with verdicts, allowed: one without; verdicts "
                 "are written when a record is made, and never again"
             )
+        clean = is_clean(commit)
         judgements = [
-            dataclasses.replace(one, registered=is_clean(record.commit) if one.has_number else None)
+            dataclasses.replace(one, registered=clean if has_number(one.evidence) else None)
             for one in self._judge(record, self.config_of(record))
         ]
         verdicts = {
@@ -170,7 +178,8 @@ class Study(Generic[ConfigT]):
             | {"explanation": claim.explanation(judgement), "evidence": judgement.evidence}
             for claim, judgement in zip(self.claims, judgements, strict=True)
         }
-        new = dataclasses.replace(record, verdicts=verdicts, title=self.title, paper=self.paper)
+        about = {"title": self.title, "paper": self.paper, "commit": commit}
+        new = dataclasses.replace(record, verdicts=verdicts, **about)
         _judged[new] = self, judgements
         return new
 
@@ -207,9 +216,9 @@ class Study(Generic[ConfigT]):
         """Whether a claim computes today what it computed when the record was made, from a commit
         without changes; None if it has no number.
         """
-        if not judgement.has_number:
+        stored = record.verdicts.get(judgement.claim, {}).get("evidence", {})
+        if not has_number(stored) and not has_number(judgement.evidence):
             return None
-        stored = record.verdicts.get(judgement.claim, {}).get("evidence")
         if not stored or not is_clean(record.commit):
             return False
         return not any(differences(stored, judgement.evidence))

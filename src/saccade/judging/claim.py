@@ -86,6 +86,11 @@ class Check:
                 f"check {self.quantity!r}: got the bound {self.bound!r}, "
                 "allowed: AtMost, Below, AtLeast, Above or Within"
             )
+        if not (math.isfinite(self.scale) and self.scale >= 0):
+            raise ConfigError(
+                f"check {self.quantity!r}: got the scale {self.scale}, allowed: a finite number, at"
+                " least 0"
+            )
 
     def found(self, arms: Mapping[str, Arm]) -> dict[str, list[str]]:
         """The arms for each name or pattern."""
@@ -106,15 +111,10 @@ class Judgement:
     known: Verdict | None = None
     """The verdict that is known of this preset (`known.json` beside the study), if any."""
     registered: bool | None = None
-    """Whether the claim stood as it is in the commit from which the record was made; None for a
-    claim that has no number, and no label either."""
+    """Whether the claim computes what it computed when the record was made, from a commit without
+    changes; None for a claim that has no number, and no label either."""
     evidence: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     """What was computed, which the registration is compared by (`saccade.judging.evidence`)."""
-
-    @property
-    def has_number(self) -> bool:
-        found = (*self.findings, *(one for *_, some in self.cells for one in some))
-        return any(not math.isnan(one.value) for one in found)
 
     @property
     def status(self) -> str:
@@ -143,6 +143,8 @@ class Judgement:
         cells = tuple((dict(at), verdict, findings(rows)) for at, verdict, rows in plain["cells"])
         fields = {name: plain[name] for name in ("claim", "verdict", "reason")}
         registered = plain.get("registered", False)
+        if registered not in (True, False, None):
+            raise ValueError(f"a registration is {registered!r}")
         given = findings(plain["findings"])
         words = [fields["verdict"], *(verdict for _, verdict, _ in cells)]
         words += [one.verdict for one in (*given, *(one for *_, some in cells for one in some))]
@@ -204,13 +206,13 @@ class Claim:
         """The verdict on a record whose typed config is given."""
         judged = self._judged(record, config)
         enough = self.full_size is None or bool(self.full_size[0](config))
+        if not enough:
+            cells = tuple((at, "undetermined", findings) for at, _, findings in judged.cells)
+            undetermined: Any = {"verdict": "undetermined", "reason": self._needed, "cells": cells}
+            judged = dataclasses.replace(judged, **undetermined)
         about = {"statement": self.statement, "needs": self._needed, "enough": enough}
-        judged = dataclasses.replace(judged, evidence={**about, **judged.evidence})
-        if enough:
-            return judged
-        cells = tuple((at, "undetermined", findings) for at, _, findings in judged.cells)
-        undetermined: Any = {"verdict": "undetermined", "reason": self._needed, "cells": cells}
-        return dataclasses.replace(judged, **undetermined)
+        about |= {"verdict": judged.verdict, **judged.evidence}
+        return dataclasses.replace(judged, evidence=about)
 
     def _partly(
         self, unmet: Mapping[int, str], measured: Sequence[Any], is_swept: bool
@@ -219,7 +221,7 @@ class Claim:
         reason = "; ".join(dict.fromkeys(unmet.values()))
         if not measured or is_swept:
             return Judgement(self.id, "undetermined", (), reason)
-        checks: tuple[Check, ...] = self.checks  # pyright: ignore[reportAssignmentType]
+        checks = checks_of(self)
         numbers = iter(measured)
         findings = tuple(
             _no_number(check, unmet[place]) if place in unmet else _find(check, next(numbers))
@@ -228,7 +230,7 @@ class Claim:
         return Judgement(self.id, _together(findings), findings, reason)
 
     def _judged(self, record: Record, config: Any) -> Judgement:
-        checks: tuple[Check, ...] = self.checks  # pyright: ignore[reportAssignmentType]
+        checks = checks_of(self)
         measured, unmet, premises = [], {}, []
         for place, check in enumerate(checks):
             try:
@@ -263,7 +265,7 @@ class Claim:
         self, record: Record, measured: Sequence[Measured], unmet: Mapping[int, str]
     ) -> Judgement:
         """The judgement on what was measured; `unmet` are the places of checks without a number."""
-        checks: tuple[Check, ...] = self.checks  # pyright: ignore[reportAssignmentType]
+        checks = checks_of(self)
         if unmet:
             return self._partly(unmet, measured, bool(record.sweeps))
         dims = _dims([sample for samples, *_ in measured for sample in samples])
@@ -286,6 +288,11 @@ class Claim:
         reason = ", ".join(f"{word} in {count}" for word, count in counts.items())
         reason = f"{reason} of {len(cells)} cells"
         return Judgement(self.id, verdict, cells[0][2], reason, tuple(cells))
+
+
+def checks_of(claim: Claim) -> tuple[Check, ...]:
+    """The checks of a claim, which may be given as one alone."""
+    return claim.checks  # pyright: ignore[reportReturnType] (a tuple once made)
 
 
 def _no_number(check: Check, reason: str) -> Finding:

@@ -20,7 +20,10 @@ from saccade.judging.statistics import AbstractStatistic, Finding
 
 TOLERANCE = 1e-6
 """Of the largest of a sample, the bound and the scale of the check: far above the rounding of
-float64, in which measures compute, and below every digit that is shown."""
+float64, in which measures compute, and below every digit that is shown. Verdicts, and counts of
+seeds, must be the same."""
+FLOOR = 1e-15
+"""Samples that are nearer are the same: sums of numbers of size one, in another order."""
 
 
 class Asked(Protocol):
@@ -50,20 +53,30 @@ def evidence_of(
     findings: Sequence[Finding],
 ) -> dict[str, Any]:
     """What a check has computed, and found in each cell; `unmet` says why it has no samples."""
-    results = [_plain(getattr(one, name)) for one in findings for name in ("value", "low", "high")]
+    numbers, words = ("value", "low", "high"), ("verdict", "seeds", "kept", "judged")
     return {
         "quantity": check.quantity,
-        "bound": _kind_and_fields(check.bound),
-        "statistic": _kind_and_fields(check.statistic),
-        "arms": list(check.arms),
-        "where": {str(name): _plain(value) for name, value in check.where.items()},
+        "bound": _plain(check.bound),
+        "statistic": _plain(check.statistic),
+        "arms": _plain(check.arms),
+        "where": _plain(check.where),
         "left_out": check.left_out,
         "scale": check.scale,
-        "premises": [list(premise) for premise in dict.fromkeys(premises)],
+        "premises": sorted([text, met] for text, met in set(premises)),
         "unmet": unmet,
         "samples": [_sample(one) for one in samples],
-        "results": results,
+        "results": [_plain(getattr(one, name)) for one in findings for name in numbers],
+        "outcomes": [[_plain(getattr(one, name)) for name in words] for one in findings],
     }
+
+
+def has_number(evidence: Mapping[str, Any]) -> bool:
+    """Whether any check has found a number."""
+    try:
+        checks = evidence.get("checks", ())
+        return any(value != "nan" for check in checks for value in check["results"][::3])
+    except (AttributeError, KeyError, TypeError):
+        return True  # it cannot be read, which is another finding than none
 
 
 def _sample(sample: xr.DataArray) -> dict[str, Any]:
@@ -75,34 +88,42 @@ def _sample(sample: xr.DataArray) -> dict[str, Any]:
     }
 
 
-def _kind_and_fields(value: Any) -> dict[str, Any]:
-    """A bound or a statistic: its class, and its fields. A function among them is known by the
-    numbers that it gives, which are samples or findings.
-    """
-    fields = [] if value is None else dataclasses.fields(value)
-    values = {field.name: getattr(value, field.name) for field in fields}
-    plain = {name: _plain(one) for name, one in values.items() if not callable(one)}
-    return {"kind": type(value).__name__, **plain}
-
-
 def _plain(value: Any) -> Any:
-    """JSON without NaN and infinity, which are texts."""
+    """A value as JSON. NaN and infinity are texts; an object is its class and its fields, of which
+    functions are known by the numbers that they give.
+    """
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, np.ndarray | xr.DataArray):
+        return _plain(np.asarray(value).tolist())
     if isinstance(value, slice):
         return str(value)
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, np.ndarray):
-        return [_plain(one) for one in value.tolist()]
-    return value
+    kind = type(value)
+    fields = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
+    values = {field.name: getattr(value, field.name) for field in fields}
+    plain = {name: _plain(inner) for name, inner in values.items() if not callable(inner)}
+    ours = kind.__module__.startswith("saccade.")
+    return {"kind": kind.__name__ if ours else f"{kind.__module__}.{kind.__qualname__}", **plain}
 
 
 def differences(stored: Mapping[str, Any], today: Mapping[str, Any]) -> Iterator[str]:
     """In what the evidence of today is not the stored one, in words; nothing if it is the same."""
-    for name in ("statement", "needs", "enough"):
+    try:
+        yield from _differences(stored, today)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        yield f"what was stored cannot be read ({type(error).__name__}: {error})"
+
+
+def _differences(stored: Mapping[str, Any], today: Mapping[str, Any]) -> Iterator[str]:
+    for name in ("statement", "needs", "enough", "verdict"):
         if stored.get(name) != today.get(name):
             yield f"the {name} was {stored.get(name)!r} and is {today.get(name)!r}"
     before, after = stored.get("checks", []), today.get("checks", [])
@@ -127,8 +148,11 @@ _TEXTS = {
 
 def _of_check(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     for name, text in _TEXTS.items():
-        if was.get(name) != now.get(name):
-            yield f"{text} changed from {was.get(name)!r} to {now.get(name)!r}"
+        before, after = was[name], now[name]
+        if name in ("bound", "statistic"):  # a later version of saccade may have more fields
+            after = {field: after.get(field) for field in before}
+        if before != after:
+            yield f"{text} changed from {before!r} to {after!r}"
     if bool(was["unmet"]) != bool(now["unmet"]):
         yield "it had no number and has one" if was["unmet"] else "it had a number and has none"
     size = _size(now)
@@ -138,8 +162,13 @@ def _of_check(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     pairs = zip(was["samples"], now["samples"], strict=True)
     if not all(_are_alike(old["values"], new["values"], size) for old, new in pairs):
         yield "the samples have other numbers"
-    elif not _are_alike(was["results"], now["results"], size):
-        yield "the samples are summarised by other numbers"
+    else:
+        values = [float(value) for sample in now["samples"] for value in sample["values"]]
+        size = max([size, *(abs(value) for value in values if math.isfinite(value))])
+        if not _are_alike(was["results"], now["results"], size):
+            yield "the samples are summarised by other numbers"
+        elif was["outcomes"] != now["outcomes"]:
+            yield "the same numbers are judged otherwise"
 
 
 def _size(check: Mapping[str, Any]) -> float:
@@ -156,4 +185,4 @@ def _are_alike(before: Sequence[Any], after: Sequence[Any], size: float) -> bool
     same = np.array_equal(old[~finite], new[~finite], equal_nan=True)
     old, new = old[finite], new[finite]
     largest = np.maximum(np.maximum(abs(old), abs(new)), size)
-    return same and bool(np.all(abs(old - new) <= TOLERANCE * largest))
+    return same and bool(np.all(abs(old - new) <= np.maximum(TOLERANCE * largest, FLOOR)))

@@ -113,15 +113,15 @@ class Record:
     precision: str
     seconds: float
     verdicts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Judged when the record was written: claim id -> plain JSON. Reports judge again from the arms
-    and read these only where the study is not installed."""
+    """Judged when the record was made: claim id -> plain JSON, with what was computed. Reports
+    judge again from the arms, and compare with these to tell what is registered."""
     title: str = ""
     paper: str = ""
     """Title and papers of the study; empty in records of saccade 0.1."""
     commit: str = ""
     """The commit from which the record was made, if it is known."""
     fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """The claims as they stood when the record was made: claim id -> fingerprint."""
+    """Of a record of version 0.2, which knew claims by their source: claim id -> fingerprint."""
 
     def in_double_precision(self, name: str) -> Arm:
         """An arm whose numbers of single precision are doubles, so that measures compute in double
@@ -155,7 +155,8 @@ class Record:
     def groups(self) -> dict[str, xr.Dataset]:
         """The groups of its file, by their paths."""
         about = {key: getattr(self, key) for key in (*_ROOT, *_OPTIONAL)}
-        about |= {key: json.dumps(dict(getattr(self, key))) for key in _TABLES}
+        tables = [key for key in _TABLES if key != "fingerprints" or self.fingerprints]
+        about |= {key: json.dumps(dict(getattr(self, key))) for key in tables}
         found = {"/": xr.Dataset(attrs={"schema": SCHEMA} | about)}
         for name, arm in self.arms.items():
             theory = {"theory": arm.predicted_by} if arm.predicted_by else {}
@@ -198,13 +199,13 @@ class Record:
         """
 
         def smaller(dataset: xr.Dataset) -> xr.Dataset:
-            rounded = {}
+            variables = {}
             for name, one in dataset.data_vars.items():
                 if one.dtype.kind == "f":
                     double = self.precision == "float64" and one.dtype.itemsize == 8
-                    values = _rounded(one.values, bits or (44 if double else 14))
-                    rounded[name] = one.dims, values, one.attrs, one.encoding
-            return dataset.assign(rounded)
+                    values = rounded(one.values, bits or (44 if double else 14))
+                    variables[name] = one.dims, values, one.attrs, one.encoding
+            return dataset.assign(variables)
 
         arms = {
             name: dataclasses.replace(arm, **{part: smaller(getattr(arm, part)) for part in _PARTS})
@@ -227,11 +228,16 @@ def _read(path: Path, reader: Callable[[bytes], T]) -> T:
 
 
 def _in_double_precision(dataset: xr.Dataset) -> xr.Dataset:
-    variables = {name: one for name, one in dataset.data_vars.items() if one.dtype == np.float32}
-    return dataset.assign({name: one.astype(np.float64) for name, one in variables.items()})
+    shorter = {
+        name: one.astype(np.float64)
+        for name, one in dataset.variables.items()
+        if one.dtype.kind == "f" and one.dtype.itemsize < 8
+    }
+    coordinates = {name: shorter.pop(name) for name in [*shorter] if name in dataset.coords}
+    return dataset.assign(shorter).assign_coords(coordinates)
 
 
-def _rounded(values: np.ndarray, bits: int) -> np.ndarray:
+def rounded(values: np.ndarray, bits: int) -> np.ndarray:
     """Round to so many significant binary digits: the zeros at the end then compress away."""
     mantissa, exponent = np.frexp(values)
     return np.ldexp(np.round(mantissa * 2**bits) / 2**bits, exponent).astype(values.dtype)

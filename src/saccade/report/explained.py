@@ -6,9 +6,8 @@ import functools
 import inspect
 import itertools
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import FunctionType, MethodType
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -18,7 +17,7 @@ from rich.table import Column, Table
 from saccade.core.study import Study
 from saccade.judging.claim import Check, Claim
 from saccade.judging.evidence import differences
-from saccade.judging.registration import CHANGES, STATED, file_of
+from saccade.judging.registration import CHANGES, STATED, file_of, functions_in
 from saccade.report.formatting import SYMBOLS, counted, measured_anywhere
 from saccade.report.judged import TEXTS, JudgedClaim, note_of
 from saccade.report.terminal import COLOURS, Words
@@ -79,20 +78,6 @@ def places_of_measure(check: Check) -> list[Place]:
     ]
     home = places[0].file.parent if places else None
     return list(dict.fromkeys(place for place in places if place.file.parent == home))
-
-
-def functions_in(value: Any) -> Iterator[FunctionType]:
-    """The functions of a measure: itself, or those that a partial holds."""
-    if isinstance(value, functools.partial):
-        for part in (value.func, *value.args, *value.keywords.values()):
-            yield from functions_in(part)
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from functions_in(part)
-    elif isinstance(value, MethodType):
-        yield from functions_in(value.__func__)
-    elif isinstance(value, FunctionType):
-        yield inspect.unwrap(value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +146,7 @@ def _status(row: JudgedClaim) -> tuple[str, str]:
     elif CHANGES in commit:
         why = "the record's code was not committed"
     elif not stored:
-        why = "the record was made without this claim, or with another form of it"
+        why = "the record does not say what this claim computed when it was made"
     else:
         other = next(differences(stored, judgement.evidence), "")
         why = f"changed since the record's commit {commit[:10]}: {textwrap.shorten(other, 200)}"
@@ -230,6 +215,8 @@ def _found_lines(file: Path, row: JudgedClaim) -> list[RenderableType]:
     lines: list[RenderableType] = [Words(text, COLOURS[judgement.verdict])]
     if judgement.changed:
         lines.append(_indented(f"known: {judgement.known}", "bold"))
+    if row.other_verdict:
+        lines.append(_indented(f"when the record was made: {row.other_verdict}", "bold"))
     for finding, shown in measured_anywhere(judgement):
         lines.append(_indented(f"{finding.quantity}: {shown} ({finding.bound})"))
     if judgement.reason and (judgement.verdict != "holds" or judgement.cells):

@@ -1,6 +1,7 @@
 """Claims judged from their records, and maps of their verdicts over a sweep.
 
-Stored verdicts are read only where the study of a record is not installed or does not fit it.
+Stored verdicts are shown where the study of a record is not installed or does not fit it, and where
+the claim is judged otherwise today.
 """
 
 import dataclasses
@@ -104,14 +105,20 @@ class JudgedClaim:
         return preset_of(self.record)
 
     @property
+    def label(self) -> str:
+        """registered, exploratory or unlabelled."""
+        return {True: "registered", False: "exploratory", None: "unlabelled"}[
+            None if note_of(self.study) else self.judgement.registered
+        ]
+
+    @property
     def status(self) -> str:
-        """The label of its registration."""
-        stated = self.judgement.registered and STATED in self.record.commit
-        return (
-            f"{self.judgement.status} (commit stated, not verified)"
-            if stated
-            else (self.judgement.status)
-        )
+        """The label of its registration, in words."""
+        if note_of(self.study):
+            return "stored, not compared"
+        if self.judgement.registered and STATED in self.record.commit:
+            return f"{self.judgement.status} (commit stated, not verified)"
+        return self.judgement.status
 
     @property
     def other_verdict(self) -> str:
@@ -226,7 +233,10 @@ def counts(rows: Sequence[JudgedClaim]) -> list[Counts]:
     for row in rows:
         specified = is_specified(row.claim.id) and _is_built_in(row.study)
         # A claim that is not the one of a clean commit has changed since its record was made.
-        as_specified = row.judgement.registered is not False or not is_clean(row.record.commit)
+        as_specified = row.judgement.registered or not is_clean(row.record.commit)
+        if row.judgement.registered is None:
+            stored = row.record.verdicts.get(row.claim.id, {})
+            as_specified = stored.get("statement", row.claim.statement) == row.claim.statement
         own = {True: 1, False: 2, None: 3}[row.judgement.registered]
         kind = 0 if specified and as_specified else own
         found[row.record.preset, KINDS[kind]].append(row.judgement.verdict)

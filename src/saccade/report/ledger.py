@@ -27,6 +27,7 @@ def ledger_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         plain |= {name: getattr(row.claim, name) for name in TEXTS} | row.judgement.plain()
         plain |= {"explanation": row.claim.explanation(row.judgement)}
         plain |= {"changed": row.judgement.changed, "commit": row.record.commit}
+        plain |= {"status": row.status, "verdict_when_made": row.other_verdict or plain["verdict"]}
         plain |= {name: getattr(row.record, name) for name in ("seeds", "device", "precision")}
         rows.append(plain | {"version": _version(row), "note": note_of(row.study)})
     return rows

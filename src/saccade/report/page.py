@@ -231,7 +231,7 @@ def _ledger_row(row: JudgedClaim, anchor: str) -> dict[str, Any]:
     checks = [vars(finding) | {"measured": text} | hidden for finding, text in measured]
     shown = {"anchor": f"claim-{anchor}-{_slug(row.claim.id)}", "maps": verdict_maps(judgement)}
     shown |= {"section": anchor, "group": _group((row.study, row.record))}
-    shown |= {"status": row.status, "other_verdict": row.other_verdict}
+    shown |= {"label": row.label, "status": row.status, "other_verdict": row.other_verdict}
     shown |= {"study": row.study.name, "preset": row.preset, "seeds": row.seeds}
     shown |= {"explanation": row.claim.explanation(judgement), "checks": checks}
     shown |= {"changed": judgement.changed, "stored": bool(note_of(row.study))}
