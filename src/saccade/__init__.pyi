@@ -69,6 +69,7 @@ from saccade.errors import DoesNotFitError as DoesNotFitError
 from saccade.errors import FileError as FileError
 from saccade.errors import InterruptedTrainingError as InterruptedTrainingError
 from saccade.errors import SaccadeError as SaccadeError
+from saccade.errors import described as described
 from saccade.figures.figure import Choice as Choice
 from saccade.figures.figure import Figure as Figure
 from saccade.figures.figure import HeatMap as HeatMap
@@ -151,6 +152,7 @@ from saccade.models.one_layer_transformer import (
     OneLayerTransformerConfig as OneLayerTransformerConfig,
 )
 from saccade.models.one_layer_transformer import TiedScores as TiedScores
+from saccade.models.pretrained_encoders import TextEncoder as TextEncoder
 from saccade.models.recurrence import Recurrence as Recurrence
 from saccade.models.recurrent_classifier import RecurrentClassifier as RecurrentClassifier
 from saccade.models.recurrent_classifier import (

@@ -373,11 +373,6 @@ def _keep_as_known(entries: Sequence[Entry], file: Path) -> int:
 def diagnose_command(options: DiagnoseOptions, paths: list[str]) -> int:
     from saccade.diagnosis.catalogue import diagnose
 
-    if options.try_:
-        return _try_remedies(options, paths)
-    if options.steps is not None or options.study:
-        flag = "--study" if options.steps is None else "--steps"
-        raise ConfigError(f"{flag}: got a value without --try, allowed: with it")
     found, problems = [], []
     for file in record_files(paths):
         try:
@@ -400,32 +395,6 @@ def diagnose_command(options: DiagnoseOptions, paths: list[str]) -> int:
         terminal.print_to_terminal(*(terminal.diagnosis_text(*one) for one in found))
     faulty = any(one.found for _, _, some in found for one in some)
     return int(faulty or any(isinstance(error, FileError) for error in problems))
-
-
-def _try_remedies(options: DiagnoseOptions, paths: list[str]) -> int:
-    from saccade.diagnosis.trying import tried
-
-    if options.step is not None:
-        raise ConfigError("--step: got a step with --try, allowed: remedies begin at the last one")
-    if options.steps is not None and options.steps < 1:
-        raise ConfigError(f"--steps: got {options.steps}, allowed: a whole number, at least 1")
-    attempts = []
-    with terminal.ProgressDisplay() as display:
-        for study, record in opened(record_files(paths), options.study, mention=False):
-            if isinstance(study, StoredStudy) or study.name == "watched":
-                what = "a run that was trained elsewhere"
-                what = study.note if isinstance(study, StoredStudy) else what
-                raise ConfigError(
-                    f"--try: got {what}, allowed: records of studies that are installed, or named "
-                    "with --study, whose trainings can go on"
-                )
-            lab = Lab(options.output / "cache", record.precision, display)  # pyright: ignore[reportArgumentType]
-            attempts += tried(record, study, lab, options.steps)
-    if options.json:
-        print(json.dumps([one.plain() for one in attempts], indent=2))
-    else:
-        terminal.print_to_terminal(terminal.attempt_table(attempts))
-    return 0
 
 
 def record_files(paths: Sequence[str], required: bool = True) -> list[Path]:

@@ -194,15 +194,6 @@ class DiagnoseOptions:
 
     step: int | None = None
     """Judge at this step, or the last measured one before; by default at the last."""
-    try_: bool = False
-    """Of a study's record: train on from the last weights under each remedy of the first fault, and
-    say which shortens the plateau. What the cache does not have is trained anew."""
-    steps: int | None = None
-    """With --try: steps to go on; by default as many as the run had."""
-    output: Path = Path("runs")
-    """With --try: the folder whose cache has the trainings."""
-    study: tuple[Path, ...] = ()
-    """With --try: file of a study of your own; give the option once for each."""
     json: bool = False
     """Print JSON."""
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 GROUP = "saccade.studies"
 """The package of the built-in studies, and the entry-point group of all others."""
-_RECORDED = {"watched": "saccade.diagnosis.watched"}
+_RECORDED = {"watched": "saccade.across.watched"}
 """Studies that have records and are not run: name -> module."""
 _FOLDER = Path(__file__).parent / "studies"
 _loaded: "dict[str, tuple[Path, int, Study[Any]]]" = {}

@@ -17,6 +17,7 @@ from saccade.core.study import Study
 from saccade.errors import ConfigError, FileError
 from saccade.judging.bound import AtMost
 from saccade.judging.claim import Check, Claim
+from saccade.judging.registration import is_clean
 from saccade.records.record import Arm
 from saccade.settings import Swept
 
@@ -91,7 +92,7 @@ def test_run_records_config_verdicts_and_time(tmp_path: Path, monkeypatch):
         "the figure",
         "",
     ]
-    assert (stored["known"], stored["registered"]) == (None, False)
+    assert (stored["known"], stored["registered"]) == (None, is_clean(record.commit))
     assert (record.title, record.paper) == ("An example", "Nobody 2021")
     assert stored["evidence"]["checks"][0]["samples"][0]["dims"] == {"seed": 3}
     assert "jax" in record.versions

@@ -8,7 +8,8 @@ import numpy as np
 import xarray as xr
 from record_parts import Refutations, change, record_of, trained
 
-from saccade.diagnosis.setup import EARLY, SEVERITY
+from saccade.across.planted import PLANTINGS
+from saccade.across.setups import EARLY, SEVERITY
 from saccade.records.record import Arm, Record
 from saccade.studies.diagnosis_errors import (
     FAMILIES,
@@ -30,7 +31,7 @@ def _faulty(name: str) -> Arm:
     families = [family for family in planted(name) for _ in range(-(-36 // len(planted(name))))]
     # Decoders first, so that two runs of an arm are of the family that was left out.
     families.sort(key=lambda family: family != LEFT_OUT)
-    runs, severities = len(families), len(PLANTED[name].severities)
+    runs, severities = len(families), len(PLANTINGS[type(PLANTED[name])].severities)
     cause = np.zeros((severities, runs, 2))
     cause[2:, :, 1] = NUMBERS[PLANTED[name]]
     dims = (SEVERITY, "seed", "step")

@@ -127,7 +127,7 @@ def test_lists_of_chance_refute_the_structure_of_an_encoder():
     """
     torch = pytest.importorskip("torch", reason="encoders need torch (extra `torch`)")
     pytest.importorskip("transformers", reason="encoders need transformers (extra `torch`)")
-    from saccade.watch.encoders import random_encoder, topic_pairs
+    from saccade.models.pretrained_encoders import random_encoder, topic_pairs
 
     words = [f"{stem}{letter}" for stem in ("river", "music") for letter in "abcdefgh"]
     sizes = {"num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 16}

@@ -15,8 +15,8 @@ tokenizers = pytest.importorskip("tokenizers", reason="comes with transformers")
 from saccade.data.encoders import ENCODERS, find_encoder  # noqa: E402
 from saccade.data.topic_model import OVERLAPS  # noqa: E402
 from saccade.errors import ConfigError, FileError  # noqa: E402
+from saccade.models.pretrained_encoders import load_encoder, random_encoder, topic_pairs  # noqa: E402
 from saccade.watch.capture import Capture, looks_like_attention  # noqa: E402
-from saccade.watch.encoders import load_encoder, random_encoder, topic_pairs  # noqa: E402
 
 torch.set_num_threads(1)
 WORDS = ["river", "boat", "song", "album", "the", "is", "a"]
@@ -205,7 +205,7 @@ def test_an_encoder_that_the_hub_does_not_give_is_named_with_what_to_do(monkeypa
     def read(self: Any, kind: Any, **options: Any) -> Any:
         raise FileError(f"{self.title}: cannot be read: no connection")
 
-    monkeypatch.setattr("saccade.watch.encoders.Checkpoint.read", read)
+    monkeypatch.setattr("saccade.models.pretrained_encoders.Checkpoint.read", read)
     with pytest.raises(FileError) as refused:
         load_encoder(find_encoder("bart=facebook/bart-base"))
     assert str(refused.value) == (

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from saccade.data.formats import at_line, decoded_text
 from saccade.errors import ConfigError
+from saccade.files import at_line, decoded_text
 
 Link = tuple[int, int]
 """Positions, from 0, of a source word and of a target word."""

@@ -6,15 +6,14 @@ object per line. Any of them may be compressed by gzip (`.gz`).
 """
 
 import csv
-import gzip
 import io
 import json
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from saccade.errors import ConfigError, FileError
+from saccade.files import at_line, decoded_text
 
 Column = str | int
 """A column by its name, or by its number from 0 in a table without a header."""
@@ -33,11 +32,6 @@ class Row(NamedTuple):
     label: str
     text: str
     line: int
-
-
-def at_line(path: str, line: int, sentence: str) -> FileError:
-    """What is wrong in a line of a file."""
-    return FileError(f"{path}, line {line}: {sentence}")
 
 
 def read_rows(
@@ -100,30 +94,6 @@ def check_columns(path: str, label: Any, text: Any) -> None:
         raise ConfigError(
             f"columns: got {shown} for {path}, allowed: names, since JSON has no order"
         )
-
-
-def decoded_text(path: str) -> str:
-    """The text of a file, in UTF-8 and perhaps compressed by gzip, as it is."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror or error}") from error
-    if path.lower().endswith(".gz"):
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise FileError(
-                f"{path}: got {len(content)} bytes that are no whole gzip file; compress the text "
-                "again, or drop .gz from the name of a file that is not compressed"
-            ) from error
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        got = f"0x{error.object[error.start]:02x}"
-        raise at_line(
-            path, line, f"got the byte {got}, allowed: text in UTF-8; convert the file"
-        ) from error
 
 
 def _text(path: str) -> str:

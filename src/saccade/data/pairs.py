@@ -15,7 +15,6 @@ import numpy as np
 
 from saccade.core.interfaces import END, SPLITS, AbstractCorpus, SentencePairs
 from saccade.data.corpora import checksum_of
-from saccade.data.formats import at_line
 from saccade.data.shared_vocabulary import (
     UNKNOWN,
     AbstractSharedVocabulary,
@@ -28,6 +27,7 @@ from saccade.data.shared_vocabulary import (
 from saccade.data.shares import check_shares, drawn_shares
 from saccade.data.vocabulary import check_limits
 from saccade.errors import ConfigError, FileError
+from saccade.files import at_line
 from saccade.settings import require_choices, require_count, require_single
 
 Longer = Literal["refused", "dropped", "cut"]

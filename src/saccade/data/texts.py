@@ -15,7 +15,7 @@ import numpy as np
 
 from saccade.core.interfaces import SPLITS, AbstractCorpus, Batch
 from saccade.data.corpora import checksum_of
-from saccade.data.formats import Row, at_line
+from saccade.data.formats import Row
 from saccade.data.shares import check_shares, drawn_shares
 from saccade.data.vocabulary import (
     BYTES,
@@ -27,6 +27,7 @@ from saccade.data.vocabulary import (
     tokens_of,
 )
 from saccade.errors import ConfigError, FileError
+from saccade.files import at_line
 from saccade.settings import require_choices, require_count, require_single
 
 

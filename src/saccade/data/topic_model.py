@@ -19,9 +19,9 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from saccade.data.catalogue import CORPORA, named_in_records
-from saccade.data.formats import decoded_text
 from saccade.data.store import find_corpus, load_corpus, not_found
 from saccade.errors import ConfigError, FileError
+from saccade.files import decoded_text
 from saccade.settings import require_count, require_single
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import xarray as xr
 
 from saccade.diagnosis.fault import AbstractFault, Signs
-from saccade.diagnosis.setup import Setup
 
 SHARE, FALLEN = 0.01, 0.5
 
@@ -23,7 +22,6 @@ class Bypassed(AbstractFault):
     worst: ClassVar = "smallest"
     needs: ClassVar = ("uniform_loss", "loss")
     how_to_get: ClassVar = "give Watch ablations=True"
-    severities: ClassVar = (0.5, 0.95, 1.0)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         loss = run["whole_loss"] if "whole_loss" in run else run["loss"]
@@ -35,7 +33,3 @@ class Bypassed(AbstractFault):
         rise = rise - loss
         share = rise / fallen.where(fallen > 0)
         return Signs(share, (share < SHARE) & (fallen > FALLEN * first))
-
-    def planted(self, healthy: Setup) -> Setup | None:
-        shown = hasattr(healthy.task, "shown")
-        return healthy.swept("task.shown", self.severities) if shown else None

@@ -73,6 +73,7 @@ class Sighting:
     def plain(self) -> dict[str, Any]:
         """As JSON."""
         names = ("title", "quantity", "bound", "why", "cause", "remedy")
+        names += ("in_pytorch", "in_saccade")
         about = {name: getattr(self.fault, name) for name in names}
         over = {"steps": list(self.steps)} if self.steps else {}
         value = self.value if math.isfinite(self.value) else None  # JSON has no other numbers

@@ -7,9 +7,7 @@ from typing import Any, ClassVar
 
 import xarray as xr
 
-from saccade.core.optimiser import GradientDescent
 from saccade.diagnosis.fault import AbstractFault, Signs
-from saccade.diagnosis.setup import Setup
 
 RUN_AWAY = 100.0
 
@@ -22,8 +20,9 @@ class Diverged(AbstractFault):
     cause: ClassVar = "a rate that is too high, or too low a precision"
     remedy: ClassVar = "a lower rate, a warm-up, clipped gradients, or float32"
     worst: ClassVar = "smallest"
+    in_pytorch: ClassVar = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+    in_saccade: ClassVar = "GradientDescent(rate / 10, clip_norm=1.0)"
     needs: ClassVar = ("diverged_at",)
-    severities: ClassVar = (1.0, 1e3, 1e20)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         at, steps = run["diverged_at"], run["step"]
@@ -35,15 +34,3 @@ class Diverged(AbstractFault):
             first = xr.where(at >= 0, at, steps.where(high).min("step"))
             gone = gone | high
         return Signs(first, gone)
-
-    def planted(self, healthy: Setup) -> Setup | None:
-        if not isinstance(healthy.optimiser, GradientDescent):
-            return None  # Adam's steps do not grow with the gradient
-        free = healthy.changed("optimiser.clip_norm", None)
-        return free.swept("optimiser.rate", self.severities)
-
-    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
-        return {
-            "a tenth of the rate": setup.changed("optimiser.rate", setup.optimiser.rate / 10),
-            "gradients clipped at norm 1": setup.changed("optimiser.clip_norm", 1.0),
-        }

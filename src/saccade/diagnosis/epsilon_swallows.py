@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 
 import xarray as xr
 
-from saccade.core.optimiser import Adam
 from saccade.diagnosis.fault import AbstractFault, Signs, learned_share
-from saccade.diagnosis.setup import Setup
 
 DONE = 0.99
 
@@ -23,8 +21,9 @@ class EpsilonSwallows(AbstractFault):
     cause: ClassVar = "gradients are as small as epsilon: a scaled loss, or a large model"
     remedy: ClassVar = "a smaller epsilon, such as 1e-15, or a larger loss"
     worst: ClassVar = "smallest"
+    in_pytorch: ClassVar = "torch.optim.Adam(model.parameters(), lr=rate, eps=1e-15)"
+    in_saccade: ClassVar = "Adam(rate, epsilon=1e-15)"
     needs: ClassVar = ("second_moment",)
-    severities: ClassVar = (1e-5, 1e-3, 1e2)
     how_to_get: ClassVar = "give Watch the optimiser, one of Adam's kind"
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
@@ -33,13 +32,3 @@ class EpsilonSwallows(AbstractFault):
         if "loss" in run:  # where nothing is left to learn, gradients are small as well
             present = present & ~(learned_share(run) > DONE)
         return Signs(ratio, present)
-
-    def planted(self, healthy: Setup) -> Setup | None:
-        if not isinstance(healthy.optimiser, Adam):
-            return None
-        return healthy.swept("optimiser.epsilon", self.severities)
-
-    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
-        if not isinstance(setup.optimiser, Adam):
-            return {}
-        return {"epsilon 1e-15": setup.changed("optimiser.epsilon", 1e-15)}

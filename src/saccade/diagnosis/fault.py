@@ -1,6 +1,4 @@
-"""A fault: a number of a record, its bound with the reason for it, what to try, and a generated run
-that has it.
-"""
+"""A fault: a number of a record, its bound with the reason for it, and what to try."""
 
 import dataclasses
 import re
@@ -9,9 +7,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import xarray as xr
-
-from saccade.core.optimiser import AbstractRatedStepper
-from saccade.diagnosis.setup import Setup
 
 PLACES = ("layer", "head", "part")
 """Dims of a record that name a place in the model."""
@@ -51,9 +46,10 @@ class AbstractFault(ABC):
     """Whether it is worth knowing, and no fault."""
     of_all_seeds: ClassVar[bool] = False
     """Whether it shows in all seeds together, and not in one."""
-    severities: ClassVar[tuple[float, ...]] = ()
-    """Values of what makes the generated runs faulty, from mild to strong; the last is the fault at
-    full severity."""
+    in_pytorch: ClassVar[str] = ""
+    """A line that tries the remedy in a PyTorch run."""
+    in_saccade: ClassVar[str] = ""
+    """The same with optimisers and models of this package."""
 
     def reason_not_to_check(self, run: xr.Dataset, about: Mapping[str, Any]) -> str:
         """Why this run cannot be checked; empty if it can."""
@@ -67,24 +63,6 @@ class AbstractFault(ABC):
     @abstractmethod
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         """Of one arm's trajectory, with the dims seed and step; `about` is the record's config."""
-
-    def planted(self, healthy: Setup) -> Setup | None:
-        """The healthy run with exactly this fault, its `severity` swept; None if there is none."""
-        del healthy
-        return None
-
-    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
-        """What to try, for models of this package: by name, the setup with the remedy. Weights keep
-        their structure, so that a run can go on with it.
-        """
-        del setup
-        return {}
-
-    def to_try(self, setup: Setup) -> Mapping[str, Setup]:
-        """The remedies that change something of this setup."""
-        if not isinstance(setup.optimiser, AbstractRatedStepper):
-            return {}  # it has no rate of its own
-        return {name: one for name, one in self.remedies(setup).items() if one != setup}
 
 
 def by_layer(values: xr.DataArray, layers: int | None = None) -> xr.DataArray:

@@ -7,7 +7,6 @@ import xarray as xr
 
 from saccade.diagnosis.fault import AbstractFault, Signs
 from saccade.diagnosis.padding_attended import LEAST
-from saccade.diagnosis.setup import Setup
 
 
 class FutureVisible(AbstractFault):
@@ -17,8 +16,11 @@ class FutureVisible(AbstractFault):
     why: ClassVar = "derived: a masked key has weight 0, up to rounding"
     cause: ClassVar = "the causal mask is missing, or turned round"
     remedy: ClassVar = "pass is_causal=True, or a mask that hides keys behind the query"
+    in_pytorch: ClassVar = (
+        "scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf)"
+    )
+    in_saccade: ClassVar = "EncoderConfig(future_weight=0.0)"
     needs: ClassVar = ("future_mass",)
-    severities: ClassVar = (1e-8, 1e-4, 1.0)
 
     def reason_not_to_check(self, run: xr.Dataset, about: Mapping[str, Any]) -> str:
         lacking = super().reason_not_to_check(run, about)
@@ -29,11 +31,3 @@ class FutureVisible(AbstractFault):
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         mass = run["future_mass"]
         return Signs(mass, mass > LEAST)
-
-    def planted(self, healthy: Setup) -> Setup | None:
-        path = healthy.path("future_weight")
-        return healthy.swept(path, self.severities) if healthy.causal and path else None
-
-    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
-        path = setup.path("future_weight")
-        return {"a causal mask": setup.changed(path, 0.0)} if path else {}

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import xarray as xr
 
 from saccade.diagnosis.fault import AbstractFault, Signs
-from saccade.diagnosis.setup import Setup
 
 LEAST, RISE = 0.1, 1e-3
 
@@ -22,7 +21,6 @@ class InactiveHead(AbstractFault):
     remedy: ClassVar = "fewer heads, or another initialisation of this one"
     worst: ClassVar = "smallest"
     needs: ClassVar = ("head_norm",)
-    severities: ClassVar = (0.5, 0.1, 0.0)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         norm = run["head_norm"]
@@ -33,7 +31,3 @@ class InactiveHead(AbstractFault):
             loss = run["whole_loss"] if "whole_loss" in run else run["loss"]
             present = present & (run["removed_loss"] - loss < RISE * abs(loss))
         return Signs(share, present)
-
-    def planted(self, healthy: Setup) -> Setup | None:
-        path = healthy.path("head_scale")
-        return healthy.swept(path, self.severities) if path else None

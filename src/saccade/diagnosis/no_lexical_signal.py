@@ -10,7 +10,6 @@ import numpy as np
 import xarray as xr
 
 from saccade.diagnosis.fault import AbstractFault, Signs
-from saccade.diagnosis.setup import Setup, copying
 from saccade.judging.statistics import t_interval
 
 SEEDS = 5
@@ -28,7 +27,6 @@ class NoLexicalSignal(AbstractFault):
     worst: ClassVar = "smallest"
     needs: ClassVar = ("lexicon_right", "lexicon_elsewhere")
     of_all_seeds: ClassVar = True
-    severities: ClassVar = (16.0, 10.0, 8.0)
 
     def reason_not_to_check(self, run: xr.Dataset, about: Mapping[str, Any]) -> str:
         lacking = super().reason_not_to_check(run, about)
@@ -49,7 +47,3 @@ class NoLexicalSignal(AbstractFault):
         low = edges.isel(edge=0)
         first = ratio["step"] == ratio["step"][0]  # nothing is learned yet
         return Signs(xr.ufuncs.exp(low), (low <= 0) & ~first)
-
-    def planted(self, healthy: Setup) -> Setup | None:
-        del healthy
-        return copying().swept("task.words", self.severities)

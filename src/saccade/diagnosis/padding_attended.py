@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import xarray as xr
 
 from saccade.diagnosis.fault import AbstractFault, Signs
-from saccade.diagnosis.setup import Setup
 
 LEAST = 1e-6
 """A masked key has weight 0; this is ten times the rounding of a sum in single precision."""
@@ -22,23 +21,11 @@ class PaddingAttended(AbstractFault):
         "pass the mask of the padding to the model, in training as in the probe; score padding "
         "minus infinity"
     )
+    in_pytorch: ClassVar = "scores.masked_fill(~mask[:, None, None, :], -torch.inf)"
+    in_saccade: ClassVar = "EncoderConfig(padding_weight=0.0)"
     needs: ClassVar = ("padding_mass",)
-    severities: ClassVar = (1e-8, 1e-4, 1.0)
     how_to_get: ClassVar = "give Watch `words`, or an attention_mask in the probe"
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         mass = run["padding_mass"]
         return Signs(mass, mass > LEAST)
-
-    def planted(self, healthy: Setup) -> Setup | None:
-        # Of a decoder, words stand before all padding.
-        path = healthy.path("padding_weight")
-        return None if healthy.causal or not path else healthy.swept(path, self.severities)
-
-    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
-        path = setup.path("padding_weight")
-        if path:
-            return {"padding is masked": setup.changed(path, 0.0)}
-        if getattr(setup.task, "padding", "") == "attended":
-            return {"padding is masked": setup.changed("task.padding", "masked")}
-        return {}

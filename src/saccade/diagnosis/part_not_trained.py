@@ -5,10 +5,7 @@ from typing import Any, ClassVar
 
 import xarray as xr
 
-from saccade.core.optimiser import PartRate
 from saccade.diagnosis.fault import AbstractFault, Signs
-from saccade.diagnosis.setup import SEVERITY, Setup
-from saccade.settings import Swept
 
 STEPS = 10
 """Steps after which a matrix that learns has moved."""
@@ -29,8 +26,11 @@ class PartNotTrained(AbstractFault):
         "check requires_grad, that the optimiser gets model.parameters(), its rate, and the keys"
     )
     worst: ClassVar = "smallest"
+    in_pytorch: ClassVar = (
+        "[name for name, part in model.named_parameters() if not part.requires_grad]"
+    )
+    in_saccade: ClassVar = "Adam(rate, parts=())"
     needs: ClassVar = ("displacement",)
-    severities: ClassVar = (1e-1, 1e-3, 0.0)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         moved = run["displacement"]
@@ -39,11 +39,3 @@ class PartNotTrained(AbstractFault):
         if "second_moment" in run:
             still = still | (run["second_moment"] == 0)
         return Signs(moved, still & (since >= STEPS))
-
-    def planted(self, healthy: Setup) -> Setup | None:
-        part = "layers.*.attention.key" if healthy.path("heads") else "keys"
-        slow = PartRate(part, Swept.over(SEVERITY, self.severities))  # pyright: ignore[reportArgumentType]
-        return healthy.changed("optimiser.parts", (slow,))
-
-    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
-        return {"one rate for all parts": setup.changed("optimiser.parts", ())}

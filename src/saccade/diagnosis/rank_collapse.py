@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import xarray as xr
 
 from saccade.diagnosis.fault import AbstractFault, Signs
-from saccade.diagnosis.setup import Setup
 
 MOST = 0.95
 
@@ -24,19 +23,10 @@ class RankCollapse(AbstractFault):
         "so high that such a part grew"
     )
     remedy: ClassVar = "skip connections, smaller residual branches, normalisation, a lower rate"
+    in_pytorch: ClassVar = "states = states + attention(norm(states))"
+    in_saccade: ClassVar = "EncoderConfig(skip=1.0)"
     needs: ClassVar = ("token_cosine",)
-    severities: ClassVar = (0.5, 0.2, 0.0)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         cosine = run["token_cosine"]
         return Signs(cosine, cosine > MOST)
-
-    def planted(self, healthy: Setup) -> Setup | None:
-        path = healthy.path("skip")
-        if not path:
-            return None
-        return healthy.changed(healthy.path("layers"), 4).swept(path, self.severities)
-
-    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
-        path = setup.path("skip")
-        return {"skip connections": setup.changed(path, 1.0)} if path else {}

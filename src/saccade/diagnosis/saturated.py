@@ -13,8 +13,6 @@ from typing import Any, ClassVar
 import xarray as xr
 
 from saccade.diagnosis.fault import AbstractFault, Signs, learned_share
-from saccade.diagnosis.score_growth import cooler
-from saccade.diagnosis.setup import Setup
 
 LEARNED = 0.3
 """Share of the loss that must be gone for a run to have learned more than how often words occur."""
@@ -30,8 +28,9 @@ class Saturated(AbstractFault):
     )
     cause: ClassVar = "queries and keys are too large from the start, or grew at a high rate"
     remedy: ClassVar = "smaller initial queries and keys, QK-norm, or a temperature"
+    in_pytorch: ClassVar = "queries = queries / 10"
+    in_saccade: ClassVar = "EncoderConfig(temperature=100.0)"
     needs: ClassVar = ("score_spread", "visible_keys", "loss")
-    severities: ClassVar = (1.2, 2.0, 6.0)
 
     def reason_not_to_check(self, run: xr.Dataset, about: Mapping[str, Any]) -> str:
         lacking = super().reason_not_to_check(run, about)
@@ -43,10 +42,3 @@ class Saturated(AbstractFault):
         keys = run["visible_keys"]
         ratio = run["score_spread"] / xr.ufuncs.sqrt(2 * xr.ufuncs.log(keys.where(keys > 1)))
         return Signs(ratio, (ratio > 1) & (learned_share(run) < LEARNED))
-
-    def planted(self, healthy: Setup) -> Setup | None:
-        path = healthy.path("query_key_scale")
-        return healthy.swept(path, self.severities) if path else None
-
-    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
-        return cooler(setup)

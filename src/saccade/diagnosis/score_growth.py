@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import xarray as xr
 
 from saccade.diagnosis.fault import AbstractFault, Signs
-from saccade.diagnosis.setup import Setup
 
 MOST, LARGE = 1e4, 100.0
 
@@ -18,27 +17,13 @@ class ScoreGrowth(AbstractFault):
     why: ClassVar = "published: all runs of Wortsman et al. 2023 beyond it diverged (section 3.3)"
     cause: ClassVar = "queries and keys grow together, as with a high rate"
     remedy: ClassVar = "normalise queries and keys (QK-norm), clip them, or lower the rate"
+    in_pytorch: ClassVar = "queries, keys = query_norm(queries), key_norm(keys)"
+    in_saccade: ClassVar = "EncoderConfig(query_key_norm=True)"
     needs: ClassVar = ("largest_score",)
-    severities: ClassVar = (3.0, 20.0, 150.0)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         score = run["largest_score"]
         return Signs(score, score > MOST)
-
-    def planted(self, healthy: Setup) -> Setup | None:
-        path = healthy.path("query_key_scale")
-        return healthy.swept(path, self.severities) if path else None
-
-    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
-        return cooler(setup)
-
-
-def cooler(setup: Setup) -> Mapping[str, Setup]:
-    """Scores divided by what makes them moderate, or a lower rate."""
-    lower = {"a tenth of the rate": setup.changed("optimiser.rate", setup.optimiser.rate / 10)}
-    path = setup.path("temperature")
-    warm = {f"temperature {one:g}": setup.changed(path, one) for one in (10.0, 100.0) if path}
-    return warm | lower
 
 
 class LargeScores(ScoreGrowth):
@@ -48,7 +33,6 @@ class LargeScores(ScoreGrowth):
     bound: ClassVar = f"above {LARGE:g}"
     why: ClassVar = "published: Kimi K2 clips scores there, and trains well"
     is_information: ClassVar = True
-    severities: ClassVar = ()
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         score = run["largest_score"]

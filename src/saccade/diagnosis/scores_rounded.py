@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import xarray as xr
 
 from saccade.diagnosis.fault import AbstractFault, Signs
-from saccade.diagnosis.setup import Setup
 
 MOST = 0.1
 
@@ -24,20 +23,11 @@ class ScoresRounded(AbstractFault):
     why: ClassVar = "calibrated on runs in bfloat16 that learn (diagnosis_errors)"
     cause: ClassVar = "scores are in bfloat16 or float16, and large: often by a part that all share"
     remedy: ClassVar = "compute scores in float32, take the mean off the keys, or QK-norm"
+    in_pytorch: ClassVar = "scores = queries.float() @ keys.float().transpose(-1, -2)"
+    in_saccade: ClassVar = 'EncoderConfig(score_precision="full")'
     needs: ClassVar = ("rounding_shift",)
     how_to_get: ClassVar = "only of the eager attention of transformers, in bfloat16 or float16"
-    severities: ClassVar = (10.0, 1000.0, 10000.0)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         moved = run["rounding_shift"]
         return Signs(moved, moved > MOST)
-
-    def planted(self, healthy: Setup) -> Setup | None:
-        path, precision = healthy.path("key_offset"), healthy.path("score_precision")
-        if not path:
-            return None
-        return healthy.changed(precision, "bfloat16").swept(path, self.severities)
-
-    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
-        path = setup.path("score_precision")
-        return {"scores in full precision": setup.changed(path, "full")} if path else {}

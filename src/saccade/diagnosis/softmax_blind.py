@@ -12,10 +12,8 @@ from typing import Any, ClassVar
 
 import xarray as xr
 
-from saccade.core.optimiser import Adam, GradientDescent
 from saccade.diagnosis.fault import AbstractFault, Signs, by_layer, of_kind
 from saccade.diagnosis.part_not_trained import ROUNDING, STEPS
-from saccade.diagnosis.setup import Setup
 
 SPREAD, SCORES = 1e-2, 0.14
 
@@ -31,8 +29,9 @@ class SoftmaxBlind(AbstractFault):
     cause: ClassVar = "keys share one large constant part, such as a bias, and differ by little"
     remedy: ClassVar = "take the mean off the keys, enlarge what differs, or a Gaussian kernel"
     worst: ClassVar = "smallest"
+    in_pytorch: ClassVar = "torch.optim.Adam(model.parameters(), lr=1e-3)"
+    in_saccade: ClassVar = 'EncoderConfig(kernel="gaussian")'
     needs: ClassVar = ("key_spread", "key_norm", "score_spread", "score_reach")
-    severities: ClassVar = (0.3, 0.03, 1e-3)
 
     def signs(self, run: xr.Dataset, about: Mapping[str, Any]) -> Signs:
         spread, norm, reach = (run[name] for name in ("key_spread", "key_norm", "score_reach"))
@@ -49,15 +48,3 @@ class SoftmaxBlind(AbstractFault):
         # Of a kernel that does not normalise, no reach is given: it is not blind.
         blind = (ratio < SPREAD) & (run["score_spread"] < SCORES) & reach.notnull()
         return Signs(ratio.where(reach.notnull()), blind)
-
-    def planted(self, healthy: Setup) -> Setup | None:
-        # Adam moves weights by its rate however small their gradients, and leaves it at once.
-        path = healthy.path("query_key_scale")
-        if not path or not isinstance(healthy.optimiser, GradientDescent):
-            return None
-        return healthy.changed(healthy.path("key_offset"), 1.0).swept(path, self.severities)
-
-    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
-        kernel = setup.path("kernel")
-        found = {"a Gaussian kernel": setup.changed(kernel, "gaussian")} if kernel else {}
-        return found | {"Adam": setup.changed("optimiser", Adam(1e-3))}

@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 
 import xarray as xr
 
-from saccade.core.optimiser import Adam, GradientDescent
 from saccade.diagnosis.fault import AbstractFault, Signs, by_layer, of_kind
-from saccade.diagnosis.setup import Setup
 
 RATIO, MOVED = 0.05, 0.03
 
@@ -23,8 +21,9 @@ class ValuesFirst(AbstractFault):
     cause: ClassVar = "queries and keys start near 0, and so do their gradients"
     remedy: ClassVar = "wait, a larger start of queries and keys, or Adam"
     worst: ClassVar = "smallest"
+    in_pytorch: ClassVar = "torch.optim.Adam(model.parameters(), lr=1e-3)"
+    in_saccade: ClassVar = "Adam(1e-3)"
     needs: ClassVar = ("displacement", "part_norm")
-    severities: ClassVar = (0.5, 0.1, 0.01)
 
     def reason_not_to_check(self, run: xr.Dataset, about: Mapping[str, Any]) -> str:
         lacking = super().reason_not_to_check(run, about)
@@ -42,12 +41,3 @@ class ValuesFirst(AbstractFault):
         ratio = ours / theirs.where(theirs > 0)
         # What does not move at all is another fault.
         return Signs(ratio, (ratio < RATIO) & (ours > 0) & (theirs > MOVED * norm))
-
-    def planted(self, healthy: Setup) -> Setup | None:
-        if not isinstance(healthy.optimiser, GradientDescent):
-            return None
-        path = healthy.path("query_key_scale") or healthy.path("start_std")
-        return healthy.swept(path, self.severities)
-
-    def remedies(self, setup: Setup) -> Mapping[str, Setup]:
-        return {"Adam": setup.changed("optimiser", Adam(1e-3))}

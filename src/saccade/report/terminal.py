@@ -40,7 +40,6 @@ from saccade.report.judged import VerdictMap, verdict_maps
 if TYPE_CHECKING:  # models take a second to import, and few commands diagnose
     from saccade.core.kept import Kept
     from saccade.diagnosis.catalogue import Diagnosis, Sighting
-    from saccade.diagnosis.trying import Attempt
 
 COLOURS: dict[Verdict, str] = {"holds": "green", "fails": "red", "undetermined": "yellow"}
 PLAIN_INTERVAL = 10.0
@@ -286,26 +285,6 @@ def diagnosis_text(file: Path, record: Record, found: "Sequence[Diagnosis]") -> 
     return Group(*lines, *(Words(f"note: {one}", "dim") for one in notes))
 
 
-def attempt_table(attempts: "Sequence[Attempt]") -> RenderableType:
-    """What each remedy did."""
-    columns = ("arm", "remedy", "last loss", "time ratio", "in words")
-    table = _table(*columns, title="Remedies, tried")
-    for one in attempts:
-        known = one.ratio == one.ratio
-        interval = f"{number(one.low)}, {number(one.high)}"
-        most = "at most " if one.is_bound else ""
-        ratio = f"{most}{number(one.ratio)} [{interval}]" if known else ""
-        loss = number(one.loss) if one.loss == one.loss else ""
-        table.add_row(*map(Words, (one.arm, one.remedy, loss, ratio, one.verdict)))
-    faults = dict.fromkeys(f"{one.arm}: {one.fault.title}" for one in attempts)
-    note = (
-        "time ratio: steps with the remedy over steps without it, to half of the way from the first"
-        " loss to the least that any of an arm's runs reaches; geometric mean over seeds, 95 %"
-        " interval; at most, where runs without the remedy do not get there"
-    )
-    return Group(*map(Words, faults), table, Words(note, "dim"))
-
-
 _LONG = 400
 """Characters of a list of sound arms that are shown."""
 
@@ -325,6 +304,8 @@ def _sighting(one: "Sighting", kind: str) -> list[Words]:
     texts = [f"{fault.quantity}: {number(one.value)}{during}{where}{many}"]
     texts += [f"a sign if {fault.bound}; {fault.why}"]
     texts += [f"probable cause: {fault.cause}", f"to try: {fault.remedy}"]
+    lines = {"in PyTorch": fault.in_pytorch, "in saccade": fault.in_saccade}
+    texts += [f"  {where}: {line}" for where, line in lines.items() if line]
     head = Words(f"  {kind}: {fault.title}", "" if fault.is_information else "red")
     return [head, *(Words(f"    {text}") for text in texts)]
 

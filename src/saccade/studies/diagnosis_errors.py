@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from saccade.across.planted import PLANTINGS
+from saccade.across.setups import EARLY, SEVERITY, STEPS, Setup, copying, healthy
 from saccade.core.lab import Lab, Training
 from saccade.core.study import Study, divergences
 from saccade.diagnosis.catalogue import NUMBERED, causes
 from saccade.diagnosis.fault import AbstractFault
-from saccade.diagnosis.setup import EARLY, SEVERITY, STEPS, Setup, copying, healthy
 from saccade.figures.figure import Figure, HeatMap, Line, Panel
 from saccade.judging.bound import AtLeast, AtMost
 from saccade.judging.claim import Check, Claim
@@ -50,7 +51,7 @@ def _slug(fault: AbstractFault) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(fault).__name__).lower()
 
 
-PLANTED = {_slug(fault): fault for fault in NUMBERED.values() if fault.severities}
+PLANTED = {_slug(fault): fault for fault in NUMBERED.values() if type(fault) in PLANTINGS}
 """Faults that can be planted into one run, by the name of their arms."""
 NUMBERS: dict[AbstractFault, int] = {fault: number for number, fault in NUMBERED.items()}
 
@@ -81,6 +82,10 @@ class Config(AbstractSeededConfig):
             require(self, field, f"some of {', '.join(known)}", fits)
 
 
+def severities_of(name: str) -> tuple[float, ...]:
+    return PLANTINGS[type(PLANTED[name])].severities
+
+
 def planted(name: str, families: Sequence[Any] = FAMILIES) -> dict[str, Setup]:
     """The faulty runs of a fault: per family, with the first optimiser that lets it show."""
     fault = PLANTED[name]
@@ -88,10 +93,10 @@ def planted(name: str, families: Sequence[Any] = FAMILIES) -> dict[str, Setup]:
         families = ()
     found = {}
     for family in families:
-        setups = (fault.planted(healthy(family, one, "small")) for one in OPTIMISERS)
+        setups = (PLANTINGS[type(fault)].into(healthy(family, one, "small")) for one in OPTIMISERS)
         found[family] = next((one for one in setups if one is not None), None)
     if fault.of_all_seeds:
-        found[RECURRENT] = fault.planted(copying())
+        found[RECURRENT] = PLANTINGS[type(fault)].into(copying())
     return {family: setup for family, setup in found.items() if setup is not None}
 
 
@@ -365,8 +370,8 @@ def _by_severity(arms: Arms, config: Config) -> Figure:
         title = f"{NUMBERS[PLANTED[fault]]} {PLANTED[fault].title}"
         panels.append(Panel(title, "severity", "rate of runs", (line,)))
     values = "; ".join(
-        f"{NUMBERS[PLANTED[one]]}: {', '.join(f'{value:g}' for value in PLANTED[one].severities)}"
-        for one in config.faults
+        f"{NUMBERS[PLANTED[name]]}: {', '.join(f'{value:g}' for value in severities_of(name))}"
+        for name in config.faults
     )
     caption = (
         "Rate of runs in which the planted fault is named as the cause, against its severity from"

@@ -259,7 +259,7 @@ def _pairs(
     """Pairs of words in articles that the seed draws; digests are those of weights and corpus."""
     del weights, digest
     from saccade.data.encoders import EncoderPlace
-    from saccade.watch.encoders import load_encoder, random_encoder, topic_pairs
+    from saccade.models.pretrained_encoders import load_encoder, random_encoder, topic_pairs
 
     articles = articles_of(corpus)[:first]
     drawn = np.random.default_rng(seed).permutation(len(articles))[:count]

@@ -3,13 +3,11 @@
 Only safetensors are read: no pickle, and no code of the checkpoint's own.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import json
-import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,82 +15,17 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from saccade.data.formats import decoded_text
 from saccade.errors import ConfigError, FileError, described
+from saccade.files import decoded_text
 from saccade.records.record import Record
 from saccade.records.schedule import AtSteps
+from saccade.stored_models import Checkpoint, quietly
 from saccade.watch.callback import logged_losses
 from saccade.watch.watcher import Watch
 
 MASKED_SHARE = 0.15
 """Share of the words that a masked language model has to predict."""
 Say = Callable[[str], None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
-    """Weights at a step."""
-
-    step: int
-    path: str
-    """A folder, or a name on the hub."""
-    revision: str | None = None
-
-    @property
-    def title(self) -> str:
-        return self.path if self.revision is None else f"{self.path}, revision {self.revision}"
-
-    def load(self) -> nn.Module:
-        """The model, of the class that its config names."""
-        config = self.read(transformers.AutoConfig)
-        names = getattr(config, "architectures", None) or []
-        kind = next(
-            (getattr(transformers, one) for one in names if hasattr(transformers, one)), None
-        )
-        if kind is None:
-            known = f"{', '.join(names) or 'none'}"
-            raise FileError(
-                f"{self.title}: its config names the class {known}, which transformers "
-                "does not have; a checkpoint's own code is never run"
-            )
-        model, loaded = self.read(kind, use_safetensors=True, output_loading_info=True)
-        absent = sorted({*loaded["missing_keys"], *(str(one) for one in loaded["mismatched_keys"])})
-        if absent:
-            more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-            raise FileError(f"{self.title}: has no weights for {absent[0]}{more}")
-        takes = getattr(model, "main_input_name", "input_ids")
-        if takes != "input_ids":
-            raise FileError(f"{self.title}: the model takes {takes}, allowed: models of text")
-        return model
-
-    def read(self, kind: Any, **options: Any) -> Any:
-        """A part of the checkpoint, by a class of transformers."""
-        local = self.revision is None
-        where: dict[str, Any] = {"local_files_only": True} if local else {"revision": self.revision}
-        try:
-            with _quietly():
-                return kind.from_pretrained(self.path, trust_remote_code=False, **where, **options)
-        except Exception as error:
-            # transformers raises errors of many kinds for files that are missing or broken
-            raise FileError(f"{self.title}: cannot be read: {described(error)}") from error
-
-
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Without the warnings and bars of transformers, which say nothing about the record."""
-    loggers = [logging.getLogger(name) for name in ("transformers", "huggingface_hub")]
-    levels = [logger.level for logger in loggers]
-    bars = transformers.utils.logging.is_progress_bar_enabled()
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    transformers.utils.logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if bars:
-            transformers.utils.logging.enable_progress_bar()
 
 
 def in_folder(folder: Path, say: Say) -> tuple[list[Checkpoint], dict[int, float]]:
@@ -163,7 +96,7 @@ def batch_of(
     lines = [line for line in decoded_text(str(text)).splitlines() if line.strip()]
     if not lines:
         raise FileError(f"{text}: has no text")
-    with _quietly():
+    with quietly():
         ids = tokeniser("\n".join(lines), return_tensors="pt", verbose=False)["input_ids"][0]
     known = getattr(model.config, "vocab_size", None)
     if len(ids) < 2 or (known is not None and int(ids.max()) >= known):

@@ -6,7 +6,7 @@ from saccade.records.attention_rows import REACH
 from saccade.records.variable import Variable
 
 NAME = "watched"
-"""The study of such records (`saccade.diagnosis.watched`)."""
+"""The study of such records (`saccade.across.watched`)."""
 TITLE = "A run that was trained elsewhere"
 PAPER = "none: measured with saccade.watch"
 ARM = "run"

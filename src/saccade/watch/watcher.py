@@ -15,12 +15,12 @@ import torch
 import xarray as xr
 from torch import Tensor, nn
 
-from saccade.core.identity import versions
 from saccade.errors import ConfigError, SaccadeError, described
 from saccade.records.config import describe
 from saccade.records.record import Arm, Record
 from saccade.records.schedule import AbstractSchedule, AtSteps, Logarithmic
 from saccade.records.variable import Variable
+from saccade.version import __version__
 from saccade.watch.capture import ROOT, CaptureError, looks_like_attention
 from saccade.watch.measuring import Measurement, NotFiniteError, Probe, Settings, measure
 from saccade.watch.quantities import (
@@ -299,7 +299,7 @@ class Watch:
             "run",
             plain,
             {ARM: arm},
-            versions() | _torch_versions(),
+            _versions(),
             _device_name(weights),
             str(weights.dtype).removeprefix("torch."),
             self.seconds,
@@ -364,8 +364,10 @@ def _is_other_process() -> bool:
     return group.is_available() and group.is_initialized() and group.get_rank() > 0
 
 
-def _torch_versions() -> dict[str, str]:
-    found = {"torch": re.sub(r"\+.*", "", torch.__version__)}
+def _versions() -> dict[str, str]:
+    """Versions that can change a number."""
+    found = {"saccade": __version__, "numpy": np.__version__}
+    found |= {"torch": re.sub(r"\+.*", "", torch.__version__)}
     try:
         return found | {"transformers": importlib.metadata.version("transformers")}
     except importlib.metadata.PackageNotFoundError:

@@ -26,7 +26,7 @@ from saccade.data.topic_model import (
     pair_kinds,
 )
 from saccade.errors import ConfigError, FileError, described
-from saccade.watch.checkpoints import Checkpoint
+from saccade.stored_models import Checkpoint
 
 Settings = Mapping[tuple[str, float], Lists]
 """Words of every topic, by overlap and threshold."""

@@ -1,0 +1,1 @@
+"""What compares papers, and the runs on which the diagnosis is tested."""
