@@ -13,11 +13,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "saccade needs Python 3.11 or newer; point PYTHON to one: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable '.[text]'
+	$(PIP) --editable '.[lab,page,text]'
 	@touch $@
 
 $(VENV)/.extras: $(VENV)/.installed
-	$(PIP) --editable '.[dev,docs,bench,cluster,glove,onnx,text,torch]'
+	$(PIP) --editable '.[lab,page,dev,docs,bench,cluster,glove,onnx,text,torch]'
 	@touch $@
 
 reproduce: $(VENV)/.installed  ## run every study on its quick preset, print the ledger, write report.html

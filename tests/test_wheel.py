@@ -92,3 +92,53 @@ def test_the_study_of_another_package_is_found(environment, tmp_path):
     assert "sen_synergy" in listed
     assert "my_study" in listed
     assert "M-1, M-2" in listed
+
+
+TRAINS = ("jax", "jaxlib", "equinox", "optax", "diffrax", "pooch")
+"""And cloudpickle, which Dask needs, too; xarray imports it where it is installed."""
+DRAWS = ("matplotlib", "altair", "vl_convert", "jinja2")
+
+
+def without(*packages: str) -> str:
+    """Code after which packages cannot be imported, as if they were not installed."""
+    return f"import sys; sys.modules.update(dict.fromkeys({packages!r}))\n"
+
+
+def test_a_run_is_watched_with_torch_alone(environment, tmp_path):
+    """The first example of the guide, without what trains and what draws."""
+    pytest.importorskip("torch")
+    guide = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8")
+    example = guide.partition("```python\n")[2].partition("```")[0]
+    assert "Watch(" in example
+    run(tmp_path, environment / "bin" / "python", "-c", without(*TRAINS, *DRAWS) + example)
+    (record,) = tmp_path.rglob("*.nc")
+    diagnosed = """
+from pathlib import Path
+from saccade.diagnosis.catalogue import diagnose
+from saccade.records.record import Record
+print(len(diagnose(Record.open(Path(sys.argv[1])))))
+"""
+    code = without(*TRAINS, *DRAWS) + diagnosed
+    assert run(tmp_path, environment / "bin" / "python", "-c", code, record) == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("lacking", "arguments", "said"),
+    [
+        (TRAINS, ["run", "sen"], "saccade run needs the package jax: pip install 'saccade[lab]'"),
+        (DRAWS, ["report", "{record}"], "'saccade[page]'"),
+    ],
+)
+def test_a_command_says_which_extra_it_needs(lacking, arguments, said, environment, tmp_path):
+    given = [one.format(record=ROOT / "results" / "sen.nc.gz") for one in arguments]
+    code = without(*lacking) + f"from saccade.cli import main; sys.exit(main({given!r}))"
+    command = [environment / "bin" / "python", "-c", code]
+    done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_needs_no_extra(environment, tmp_path):
+    code = without(*TRAINS, *DRAWS) + "from saccade.cli import main; sys.exit(main(['--help']))"
+    assert "saccade" in run(tmp_path, environment / "bin" / "python", "-c", code)

@@ -78,6 +78,16 @@ MODULES = {
 """Where commands are; all others are in `saccade.commands`, which needs studies and the engine."""
 
 
+EXTRA_OF = {
+    **dict.fromkeys(
+        ("jax", "equinox", "optax", "diffrax", "jaxtyping", "pooch", "cloudpickle"), "lab"
+    ),
+    **dict.fromkeys(("matplotlib", "altair", "vl_convert", "jinja2"), "page"),
+    **dict.fromkeys(("torch", "transformers", "safetensors"), "torch"),
+}
+"""The extra that a command needs, by the package that is missing."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done, 1 failure or changed verdict, 2 wrong options, 130 interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -85,6 +95,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return prepared(arguments)()
     except SaccadeError as error:
         return _complain(str(error), error.exit_code)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRA_OF:
+            raise
+        extra = EXTRA_OF[package]
+        need = f"needs the package {package}: pip install 'saccade[{extra}]'"
+        return _complain(f"saccade {arguments[0]} {need}", 1)
     except KeyboardInterrupt:
         kept = "; finished trainings are kept, and the same command continues from there"
         trains = [*arguments][:1] in (["run"], ["map"], ["reproduce"])
