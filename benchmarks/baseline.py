@@ -362,7 +362,20 @@ def _ran(tree: Path, *command: str) -> str:
 
 def _rows(tree: Path, *folders: str) -> dict[str, Any]:
     rows = json.loads(_ran(tree, "saccade", "ledger", *folders, "--json"))
-    return {f"{row['study']} {row['preset']} {row['claim']}": row for row in rows}
+    return {f"{row['study']} {row['preset']} {row['claim']}": _short(row) for row in rows}
+
+
+def _short(row: dict[str, Any]) -> dict[str, Any]:
+    """Verdict, registration and numbers of a row of the ledger."""
+    names = ("quantity", "bound", "value", "low", "high", "verdict", "seeds", "kept")
+    findings = [[finding[name] for name in names] for finding in row["findings"]]
+    cells = [verdict for _, verdict, _ in row["cells"]]
+    return {
+        "verdict": row["verdict"],
+        "registered": row["registered"],
+        "findings": findings,
+        "cells": {verdict: cells.count(verdict) for verdict in sorted(set(cells))},
+    }
 
 
 def numbers(tree: Path) -> dict[str, Any]:

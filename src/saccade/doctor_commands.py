@@ -25,6 +25,8 @@ Status = Literal["ok", "missing", "broken"]
 MARKS: dict[Status, str] = {"ok": "+", "missing": "-", "broken": "!"}
 MODULES = {"vl-convert-python": "vl_convert"}
 """Modules that are not named as their packages."""
+NEEDED = ("", "lab")
+"""What every study needs: the core, and the extra that trains."""
 OLDEST = (3, 11)
 """The oldest Python that saccade supports."""
 _NAME, _EXTRA = re.compile(r"[\w.-]+"), re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
@@ -118,8 +120,9 @@ def _versions() -> Iterator[Finding]:
         why = "not installed as a package, so its needs are not known"
         yield Finding("versions", "packages", "missing", why, "pip install saccade")
         return
-    for name, wanted in needed.get("", {}).items():
-        yield _package(name, wanted)
+    for extra in NEEDED:
+        for name, wanted in needed.get(extra, {}).items():
+            yield _package(name, wanted)
 
 
 def _package(name: str, wanted: str) -> Finding:
@@ -176,7 +179,7 @@ def _extras() -> Iterator[Finding]:
     except importlib.metadata.PackageNotFoundError:
         return
     for extra, packages in needed.items():
-        if not extra:
+        if extra in NEEDED:
             continue
         versions = {name: _installed(name) for name in packages}
         lacking = [name for name, version in versions.items() if version is None]
