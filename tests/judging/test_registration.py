@@ -343,7 +343,7 @@ def test_verdicts_are_compared_exactly():
     """A number that crosses its bound within the tolerance is another verdict."""
     before, after = (evidence([limit, 0.5, 0.5]) for limit in (1 + 4e-7, 1 - 1e-7))
     assert [*differences(before, after)] == [
-        "the verdict was 'fails' and is 'holds'",
+        "the verdict changed from 'fails' to 'holds'",
         "error: the same numbers are judged otherwise",
     ]
 

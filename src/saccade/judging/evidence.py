@@ -110,7 +110,7 @@ def _plain(value: Any) -> Any:
     fields = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
     values = {field.name: getattr(value, field.name) for field in fields}
     plain = {name: _plain(inner) for name, inner in values.items() if not callable(inner)}
-    ours = kind.__module__.startswith("saccade.")
+    ours = kind.__module__.startswith("saccade.judging.")
     return {"kind": kind.__name__ if ours else f"{kind.__module__}.{kind.__qualname__}", **plain}
 
 
@@ -122,10 +122,18 @@ def differences(stored: Mapping[str, Any], today: Mapping[str, Any]) -> Iterator
         yield f"what was stored cannot be read ({type(error).__name__}: {error})"
 
 
+_OF_THE_CLAIM = {
+    "statement": "the statement",
+    "needs": "the size that the claim needs",
+    "enough": "whether the record is large enough",
+    "verdict": "the verdict",
+}
+
+
 def _differences(stored: Mapping[str, Any], today: Mapping[str, Any]) -> Iterator[str]:
-    for name in ("statement", "needs", "enough", "verdict"):
+    for name, text in _OF_THE_CLAIM.items():
         if stored.get(name) != today.get(name):
-            yield f"the {name} was {stored.get(name)!r} and is {today.get(name)!r}"
+            yield f"{text} changed from {stored.get(name)!r} to {today.get(name)!r}"
     before, after = stored.get("checks", []), today.get("checks", [])
     if len(before) != len(after):
         yield f"it had {len(before)} checks and has {len(after)}"
