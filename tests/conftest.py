@@ -32,10 +32,12 @@ from saccade.core import ensemble, program  # noqa: E402
 from saccade.core.lab import Lab  # noqa: E402
 
 # Two devices wherever the tests run, so that members are always split over devices; JAX starts now
-# and keeps them, and two flags that make compiling shorter, for this process alone.
+# and keeps them, and two flags that make compiling shorter, for this process alone. With JAX 0.11.2
+# the process ended before the first test where they were set.
 jax.config.update("jax_num_cpu_devices", 2)
 with pytest.MonkeyPatch.context() as patch:
     flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    flags = flags if jax.__version_info__ < (0, 11) else ""
     patch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} {flags}")
     jax.devices()
 

@@ -1,5 +1,6 @@
 """Attention by blocks and by the fused kernel of softmax equals the explicit form."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -79,6 +80,18 @@ def test_either_kernel_is_a_softmax_with_more_features(kernel, seen, scale):
         # Where one key has nearly all weight, queries and keys hardly matter.
         leaves = jax.tree.leaves(wanted if scale <= 1 else wanted[1])
         assert all(np.abs(leaf).max() > 1e-3 for leaf in leaves)
+
+
+@each_kernel
+@each_mask
+def test_the_fused_kernel_is_called_with_shapes_that_it_takes(kernel, seen, monkeypatch):
+    """On a CPU, by JAX's own attention in place of cuDNN's: the Gaussian kernel has extra keys."""
+    unfused = partial(jax.nn.dot_product_attention, implementation="xla")
+    without_cudnn = lambda *inputs, implementation, **more: unfused(*inputs, **more)  # noqa: E731
+    monkeypatch.setattr(jax.nn, "dot_product_attention", without_cudnn)
+    parts, mask = drawn()[:3], None if seen is None else jnp.asarray(seen)
+    sums = by_softmax(KERNELS[kernel], *parts, mask, fused_attention._cudnn, jnp.float32)
+    np.testing.assert_allclose(sums, plain(KERNELS[kernel], *parts, mask), rtol=1e-4, atol=1e-5)
 
 
 @each_kernel

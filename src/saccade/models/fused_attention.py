@@ -40,8 +40,11 @@ from saccade.models.kernels import AbstractKernel, Gaussian, Softmax
 PerHead = Float[Array, "sentence head position part"]
 Seen = Bool[Array, "sentence position"] | None
 ByPosition = Float[Array, "sentence position head part"]
-Attention = Callable[[ByPosition, ByPosition, ByPosition], ByPosition]
-"""Softmax attention with scale 1; positions before heads."""
+ByKey = Float[Array, "sentence key head part"]
+Attention = Callable[[ByPosition, ByKey, ByKey], ByPosition]
+"""Softmax attention with scale 1; positions before heads. There may be more keys than positions:
+the Gaussian kernel adds some.
+"""
 
 BLOCKS = {"cpu": 2**20}
 """Scores that are computed at once: on a CPU about as many as its caches hold (two layers of 16
@@ -277,5 +280,5 @@ def _rounded(numbers: Array, dtype: Any) -> Array:
     return jax.lax.reduce_precision(numbers, kind.nexp, kind.nmant)
 
 
-def _cudnn(queries: ByPosition, keys: ByPosition, values: ByPosition) -> ByPosition:
+def _cudnn(queries: ByPosition, keys: ByKey, values: ByKey) -> ByPosition:
     return jax.nn.dot_product_attention(queries, keys, values, scale=1.0, implementation="cudnn")
