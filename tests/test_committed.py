@@ -25,7 +25,6 @@ LEDGER = (ROOT / "docs" / "ledger.md").read_text().splitlines()
 WITHOUT_RECORD = {
     ("kernels_landscape", "paper"),
     ("kernels_landscape", "small"),
-    ("kernels_training", "paper"),
     ("topics_pretrained", "paper"),
 }
 """Presets that are registered, and not yet run at their size."""

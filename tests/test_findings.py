@@ -35,7 +35,7 @@ ALLOWED = re.compile(
     re.IGNORECASE,
 )
 """Names with a number in them."""
-NOT_COUNTED = "B-13 to B-16 have records", "D-9 and D-10, about whole"
+NOT_COUNTED = "B-13 to B-16 have records", "D-10, about whole"
 
 
 @functools.cache
@@ -193,6 +193,12 @@ NUMBERS: dict[str, Callable[[], list[str]]] = {
     "D-3": lambda: kept("D-3", 0, 1),
     "D-5 D-5b D-5c": lambda: kept("D-5", 2) + both(["D-5b"]),
     "D-6 D-6b": lambda: value("D-6b", 1) + value("D-6", 2),
+    "D-9 D-9d D-9b D-9c D-9e D-9k": lambda: [
+        *value("D-9"),
+        *value("D-9c"),
+        *value("D-9b", 1),
+        *values("D-9k", 0, 1),
+    ],
     "D-9h D-9i D-9f D-9g D-9j": lambda: [*value("D-9f", 0, "small"), *value("D-9h", 0, "small")],
     "D-8 D-8c": lambda: kept("D-8", 0) + kept("D-8c", 0, 1),
     "D-1b": lambda: value("D-1b"),

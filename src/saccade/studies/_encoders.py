@@ -138,9 +138,10 @@ class AbstractEncoderConfig(AbstractSeededConfig):
     adam_share: float = 1.0
     """Rate of Adam over 1e-4 (text), 1e-3 (Pathfinder) and 3e-3 (words). Of 3e-4, 1e-3, 3e-3 and
     1e-2 the last but one has the lowest training loss after 2,000 steps of softmax on words, in the
-    model of the preset small, with seeds 7000 and 7001. On Pathfinder 1e-3 is the rate at which
-    softmax and the Gaussian kernel were seen to learn, with seed 7700, and 2e-4 one at which they
-    were not; no other was tried.
+    model of the preset small, with seeds 7000 and 7001. On Pathfinder 1e-3 is a rate at
+    which the training losses of softmax and of the Gaussian kernel were seen to fall, with seed
+    7700, and 2e-4 one at which they did not; no other was tried. (The pictures are memorised at
+    1e-3, as D-9k says.)
     """
     warmup: int = 312
     """Steps in which the rate rises; then it is constant."""
