@@ -61,7 +61,7 @@ def overhead(options: argparse.Namespace) -> None:
                 arm = grid_study.experiment(config, lab)["grid"]
                 times[workers].append(time.perf_counter() - begun)
                 if workers == 1:
-                    own.append(arm.trajectory.attrs["seconds"])
+                    own.append(arm.seconds)
         for lab in labs.values():
             lab.close()
     one, two = (statistics.median(taken) for taken in times.values())

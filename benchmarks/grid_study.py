@@ -4,6 +4,7 @@ Small on purpose (two heads of 4, 300 steps): what is measured is everything aro
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 from saccade import (
     Arm,
@@ -16,7 +17,7 @@ from saccade import (
     Lab,
     Logarithmic,
     RandomSequences,
-    Recording,
+    Recipe,
     Study,
 )
 
@@ -33,15 +34,15 @@ class Config:
     """Seeds per cell."""
 
 
-def experiment(config: Config, lab: Lab) -> dict[str, Arm]:
-    model = AttentionRegressionConfig(heads=2, head_dimension=4, key_scale=config.key_scale)
-    task = RandomSequences(6, 1, 4, 4, 4)
-    optimiser = GradientDescent(config.rate)
-    record = Recording(at=Logarithmic(12))
-    training = lab.train(
-        task, model, optimiser, config.steps, record, seeds=config.seeds, name="grid"
+def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
+    grid = Recipe(
+        RandomSequences(6, 1, 4, 4, 4),
+        AttentionRegressionConfig(heads=2, head_dimension=4, key_scale=config.key_scale),
+        GradientDescent(config.rate),
+        config.steps,
+        at=Logarithmic(12),
     )
-    return {"grid": Arm.of(training)}
+    return lab.train({"grid": grid}, config.seeds)
 
 
 def _fall(arms, config):

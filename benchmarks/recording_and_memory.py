@@ -37,7 +37,7 @@ def engine_of(members: int, probes: Sequence[AbstractProbe]) -> Engine:
         GradientDescent(0.1),
         members_of(range(members)),
         jax.local_devices()[:members],
-        Recording(probes),
+        Recording(tuple(probes)),
     )
 
 

@@ -523,7 +523,7 @@ def experiment(config, lab):
     error = xr.DataArray(np.full((config.seeds, 1), config.error), dims=("seed", "step"))
     lost = xr.DataArray(np.full(config.seeds, -1), dims="seed")
     trajectory = xr.Dataset({"error": error, "diverged_at": lost}, {"step": [0]})
-    return {"main": Arm(trajectory, xr.Dataset(), xr.Dataset())}
+    return {"main": Arm(trajectory)}
 
 def claim(name, limit):
     check = Check("error", lambda arms, _: arms["main"].end["error"], AtMost(limit), "main")

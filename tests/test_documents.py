@@ -1,5 +1,6 @@
 """The documents are true: their Python and their commands are run, and what they name exists."""
 
+import dataclasses
 import re
 import shlex
 import shutil
@@ -76,12 +77,13 @@ def workplace(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(sys, "path", [*sys.path])
     for path in ROOT.glob("docs/skeletons/*.py"):
         sys.modules.pop(path.stem, None)
-    train = Lab.train
+    arm_of = Lab._arm
 
-    def short(lab, task, model, optimiser, steps, *rest, **options):
-        return train(lab, task, model, optimiser, min(steps, STEPS), *rest, **options)
+    def short(lab, name, recipe, *rest, **options):
+        recipe = dataclasses.replace(recipe, steps=min(recipe.steps, STEPS))
+        return arm_of(lab, name, recipe, *rest, **options)
 
-    monkeypatch.setattr(Lab, "train", short)
+    monkeypatch.setattr(Lab, "_arm", short)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -87,10 +87,10 @@ def test_a_config_without_corpora_lacks_nothing():
 def test_the_page_names_the_corpora_of_a_record():
     named = {"corpus": "sst2", "licence": "free", "citation": "Somebody 2013"}
     arms = {
-        "one": Arm(xr.Dataset(attrs=named), xr.Dataset(), xr.Dataset()),
-        "same": Arm(xr.Dataset(attrs=named), xr.Dataset(), xr.Dataset()),
-        "bare": Arm(xr.Dataset(attrs={"corpus": "mine"}), xr.Dataset(), xr.Dataset()),
-        "generated": Arm(xr.Dataset(), xr.Dataset(), xr.Dataset()),
+        "one": Arm(xr.Dataset(attrs=named)),
+        "same": Arm(xr.Dataset(attrs=named)),
+        "bare": Arm(xr.Dataset(attrs={"corpus": "mine"})),
+        "generated": Arm(xr.Dataset()),
     }
     record = Record("study", "quick", {}, arms, {}, "none", "float32", 0.0)
     assert corpora_of(record) == {

@@ -164,7 +164,7 @@ import dataclasses
 from saccade.judging.bound import AtMost
 from saccade.judging.claim import Check, Claim
 from saccade.core.optimiser import GradientDescent
-from saccade.records.record import Arm
+from saccade.core.recipe import Recipe
 from saccade.judging.statistics import EverySeed
 from saccade.core.study import PredictedBoundary, Study
 from saccade.settings import over_sweeps, require_positive
@@ -186,8 +186,8 @@ class Config:
 
 
 def experiment(config, lab):
-    optimiser, how = GradientDescent(config.rate), {"seeds": config.seeds, "name": "toy"}
-    return {"toy": Arm.of(lab.train(config.task, config.model, optimiser, config.steps, **how))}
+    recipe = Recipe(config.task, config.model, GradientDescent(config.rate), config.steps)
+    return lab.train({"toy": recipe}, config.seeds)
 
 
 def fall(arms, config):
@@ -409,7 +409,7 @@ def test_scores_at_rest_are_found_by_the_rate_of_every_cell():
     dims = ("cell", "seed", "step", "word")
     velocity = xr.DataArray(np.full((2, 1, 1, 1), 1e-7), dims=dims, coords={"cell": [0.0, 1.0]})
     trajectory = xr.Dataset({"score_velocity": velocity, "projection": velocity})
-    arm = Arm(trajectory, xr.Dataset(), xr.Dataset())
+    arm = Arm(trajectory)
     agreement = sen._agreement(arm, Swept("cell", (0.0, 1.0), (0.01, 1.0)))
     assert np.isnan(agreement.values.ravel()).tolist() == [True, False]
 

@@ -1,5 +1,6 @@
 """The tutorial's notebook is made from the page, runs from scratch, and shows what it shows."""
 
+import dataclasses
 import importlib.util
 import json
 import re
@@ -73,10 +74,11 @@ def test_the_notebook_runs_from_scratch(notebook, committed, tmp_path, monkeypat
     monkeypatch.setattr("saccade.registry._loaded", {})
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
-    train = Lab.train
+    arm_of = Lab._arm
 
-    def short(lab, task, model, optimiser, steps, *rest, **options):
-        return train(lab, task, model, optimiser, min(steps, 20), *rest, **options)
+    def short(lab, name, recipe, *rest, **options):
+        recipe = dataclasses.replace(recipe, steps=min(recipe.steps, 20))
+        return arm_of(lab, name, recipe, *rest, **options)
 
     def in_process(commands: str) -> str:
         for line in commands.splitlines():
@@ -85,7 +87,7 @@ def test_the_notebook_runs_from_scratch(notebook, committed, tmp_path, monkeypat
             assert main(arguments) == 0
         return capsys.readouterr().out
 
-    monkeypatch.setattr(Lab, "train", short)
+    monkeypatch.setattr(Lab, "_arm", short)
     cells = [{**cell} for cell in committed]
     notebook.run(cells, in_process)
     for made, kept in zip(cells, committed, strict=True):

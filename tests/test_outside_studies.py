@@ -32,7 +32,7 @@ from beside import RATE
 from saccade.judging.bound import AtMost
 from saccade.judging.claim import Check, Claim
 from saccade.core.optimiser import GradientDescent
-from saccade.records.record import Arm
+from saccade.core.recipe import Recipe
 from saccade.judging.statistics import EverySeed
 from saccade.core.study import Study
 from saccade.models.attention_classifier import AttentionClassifierConfig
@@ -52,12 +52,9 @@ def experiment(config, lab):
     arms = {}
     for name, steps in (("short", 1), ("long", config.steps)):
         model, optimiser = AttentionClassifierConfig(dimension=2), GradientDescent(config.rate)
-        training = lab.train(
-            config.task, model, optimiser, steps, seeds=config.seeds, name=f"own {name}"
-        )
-        arms[name] = Arm.of(training)
+        arms |= lab.train({name: Recipe(config.task, model, optimiser, steps)}, config.seeds)
         if DECIDES:
-            int(training.trajectory["loss"].mean())
+            int(arms[name].trajectory["loss"].mean())
         # here
     return arms
 
@@ -223,18 +220,19 @@ def test_a_dry_run_lists_the_trainings_and_does_none(own, tmp_path, capsys):
     given = ["run", str(own), "--output", str(tmp_path), "--sweep", "leak=0.1,0.2", "--dry-run"]
     assert called(*given, "--json") == 0
     printed = capsys.readouterr()
-    assert printed.err == "own short: planned\nown long: planned\n"
+    assert printed.err == "own_study short: planned\nown_study long: planned\n"
     found = json.loads(printed.out)
     assert [
         (plan["name"], plan["members"], plan["steps"], plan["recorded"], plan["cached"])
         for plan in found["trainings"]
-    ] == [("own short", 6, 1, 2, False), ("own long", 6, 4, 2, False)]
+    ] == [("own_study short", 6, 1, 2, False), ("own_study long", 6, 4, 2, False)]
     assert all(plan["memory_bytes"] > 0 and plan["seconds"] > 0 for plan in found["trainings"])
     assert (found["study"], found["stopped"]) == ("own_study", "")
     assert called(*given) == 0
     told = capsys.readouterr().out
-    for wanted in ("own short", "own long", "2 trainings", "at most", "about", "nothing was train"):
+    for wanted in ("own_study short", "own_study long", "2 trainings", "at most", "about"):
         assert wanted in told
+    assert "nothing was train" in told
     assert not list(tmp_path.rglob("*.training"))
     assert not list(tmp_path.rglob("*.nc"))
 
@@ -254,16 +252,17 @@ def test_a_dry_run_stops_where_numbers_decide_what_follows(own, tmp_path, capsys
     given = ["run", str(own.with_name("deciding_study.py")), "--output", str(tmp_path), "--dry-run"]
     assert called(*given) == 0
     told = capsys.readouterr().out
-    assert "own short" in told
-    assert "own long" not in told
-    assert "the numbers of 'own short' decide which trainings follow: ValueError: cannot" in told
+    assert "deciding short" in told
+    assert "deciding long" not in told
+    decides = "the numbers of 'deciding short' decide which trainings follow: ValueError: cannot"
+    assert decides in told
 
 
 @pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize(
     ("line", "code", "wanted"),
     [
-        ("GradientDescent(float(training.trajectory['loss'].mean()))", 0, "rate: got nan"),
+        ("GradientDescent(float(arms[name].trajectory['loss'].mean()))", 0, "rate: got nan"),
         ("undefined_name", 1, "saccade: stopped by NameError: .*; every number is NaN in a dry"),
         ("arms['missing']", 1, r"stopped by KeyError: 'missing' \(wrong_study\.py, line \d+\);"),
         ("from saccade.errors import ConfigError; raise ConfigError('no nanny')", 2, "nanny"),
@@ -275,9 +274,9 @@ def test_a_dry_run_does_not_hide_a_mistake(line, code, wanted, own, capsys):
     assert called("run", str(file), "--output", str(own.parent), "--dry-run", "--json") == code
     printed = capsys.readouterr()
     assert re.search(wanted, printed.out if code == 0 else printed.err)
-    assert printed.err.removeprefix("own short: planned\n").count("\n") == (code > 0)
+    assert printed.err.removeprefix("wrong short: planned\n").count("\n") == (code > 0)
     if code < 2:
-        assert [one["name"] for one in json.loads(printed.out)["trainings"]] == ["own short"]
+        assert [one["name"] for one in json.loads(printed.out)["trainings"]] == ["wrong short"]
 
 
 # -- interrupts ------------------------------------------------------------------------------------
@@ -306,7 +305,7 @@ def test_an_interrupt_is_one_line_and_exit_code_130(command, own, tmp_path):
     )
     assert process.stderr is not None
     line = ""
-    while "own short: 1 of 1 steps" not in line:
+    while "_study short: 1 of 1 steps" not in line:
         line = process.stderr.readline()
         assert line, "the process ended"
     process.send_signal(signal.SIGINT)

@@ -20,6 +20,7 @@ from saccade import (
     Lab,
     Progress,
     RandomSequences,
+    Recipe,
     doctor_commands,
     registry,
 )
@@ -131,7 +132,7 @@ def experiment(config, lab):
     error = xr.DataArray(np.full((config.seeds, 1), 0.5), dims=("seed", "step"))
     lost = xr.DataArray(np.full(config.seeds, -1), dims="seed")
     trajectory = xr.Dataset({"error": error, "diverged_at": lost}, {"step": [0]})
-    return {"main": Arm(trajectory, xr.Dataset(), xr.Dataset())}
+    return {"main": Arm(trajectory)}
 
 def last_error(arms, config):
     return arms["main"].end["error"]
@@ -398,12 +399,12 @@ def test_prune_keeps_finished_chunks_that_a_run_will_read(tmp_path, capsys):
             pruned.append(main(["cache", "prune", "--all", "-o", str(tmp_path)]))
 
     lab = Lab(tmp_path / "cache", progress=prune, chunk=1)
-    training = lab.train(task, model, GradientDescent(0.1), 3, seeds=3)
+    arm = lab.train(Recipe(task, model, GradientDescent(0.1), 3), seeds=3)
     assert pruned == [0]
     assert "in use, so kept" in capsys.readouterr().out
-    assert training.trajectory.sizes["seed"] == 3
+    assert arm.trajectory.sizes["seed"] == 3
     assert len(list((tmp_path / "cache").glob("*.training"))) == 3
-    del training, lab
+    del arm, lab
     gc.collect()
     assert main(["cache", "prune", "--all", "-o", str(tmp_path)]) == 0
     assert not list((tmp_path / "cache").glob("*.training"))

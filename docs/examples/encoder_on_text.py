@@ -34,7 +34,7 @@ from saccade import (
     Mean,
     Minibatch,
     Panel,
-    Recording,
+    Recipe,
     Study,
     curve,
     level,
@@ -71,19 +71,19 @@ class Config:
 def experiment(config: Config, lab: Lab) -> Arms:
     adam = Adam(schedule=Cosine(config.steps, warmup=config.steps // 10), decay=0.01)
     adam = dataclasses.replace(adam, decayed=("layers.*.attention", "layers.*.feed_forward"))
-    losses, accuracy = Losses(("validation",)), Accuracy(("test",))
-    training = lab.train(
+    encoder = Recipe(
         config.text,
         config.model,
         with_sweep(adam, "rate", config.rates),
         config.steps,
-        Recording((losses, AttentionStatistics()), Every(50), (accuracy,), sample=500),
-        seeds=config.seeds,
+        probes=(Losses(("validation",)), AttentionStatistics()),
+        at=Every(50),
+        ends=(Accuracy(("test",)),),
+        sample=500,
         batches=Minibatch(config.batch_size, by_length=True),
         stopping=EarlyStopping("validation_loss", patience=config.patience),
-        name="encoder_on_text",
     )
-    return {"encoder": Arm.of(training)}
+    return lab.train({"encoder": encoder}, config.seeds)
 
 
 def _best_accuracy(arms: Arms, config: Config) -> xr.DataArray:

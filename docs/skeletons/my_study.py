@@ -34,7 +34,7 @@ from saccade import (
     Logarithmic,
     Mean,
     Panel,
-    Recording,
+    Recipe,
     Study,
 )
 from saccade.figures.figure import over_seeds
@@ -63,17 +63,19 @@ class Config:
 
 def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
     # Everything slow goes through `lab`, which vectorises, reports progress, resumes and caches.
-    training = lab.train(
-        config.task,
-        config.model,
-        GradientDescent(config.rate),
-        config.steps,
-        Recording((MarkedWords(), Accuracy()), Logarithmic(40)),
-        seeds=config.seeds,
-        name="my_study",
-    )
-    prediction = ValueOfScore().predict(config.task, config.model, training.trajectory)
-    return {"attention": Arm.of(training, prediction, ValueOfScore.source)}
+    # Recipes have names, which are those of the arms; a second arm is a second recipe.
+    recipes = {
+        "attention": Recipe(
+            config.task,
+            config.model,
+            GradientDescent(config.rate),
+            config.steps,
+            probes=(MarkedWords(), Accuracy()),
+            at=Logarithmic(40),
+        )
+    }
+    arms = lab.train(recipes, config.seeds)
+    return {name: arm.beside(ValueOfScore()) for name, arm in arms.items()}
 
 
 # A measure gets the arms that its check names, and the typed config. It reduces over its own dims

@@ -55,7 +55,7 @@ from saccade.core.rates import AbstractRateSchedule as AbstractRateSchedule
 from saccade.core.rates import Cosine as Cosine
 from saccade.core.rates import OneCycle as OneCycle
 from saccade.core.rates import Warmup as Warmup
-from saccade.core.recording import Recording as Recording
+from saccade.core.recipe import Recipe as Recipe
 from saccade.core.start import Seeds as Seeds
 from saccade.core.start import seed_of as seed_of
 from saccade.core.stopping import EarlyStopping as EarlyStopping
@@ -63,7 +63,8 @@ from saccade.core.study import Divergence as Divergence
 from saccade.core.study import PredictedBoundary as PredictedBoundary
 from saccade.core.study import Study as Study
 from saccade.core.study import divergences as divergences
-from saccade.core.training import Training as Training
+from saccade.core.training import TrainedArm as TrainedArm
+from saccade.core.training import Weights as Weights
 from saccade.errors import ConfigError as ConfigError
 from saccade.errors import DoesNotFitError as DoesNotFitError
 from saccade.errors import FileError as FileError
@@ -235,7 +236,6 @@ from saccade.records.attention_rows import spread_statistics as spread_statistic
 from saccade.records.record import Arm as Arm
 from saccade.records.record import MissingArmError as MissingArmError
 from saccade.records.record import Record as Record
-from saccade.records.record import Trained as Trained
 from saccade.records.schedule import AbstractSchedule as AbstractSchedule
 from saccade.records.schedule import AtSteps as AtSteps
 from saccade.records.schedule import DenseThenEven as DenseThenEven

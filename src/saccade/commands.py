@@ -183,7 +183,7 @@ def _dry_run(options: RunOptions, study: Study[Any], config: Any) -> int:
     how: Any = {"dry_run": True, "scheduler": None, "chunk": chunk}
     lab, stopped, mistake = lab_of(options, study, display, **how), "", ""
     try:
-        with warnings.catch_warnings(), display:
+        with warnings.catch_warnings(), lab.titled(study.name), display:
             warnings.simplefilter("ignore")  # about NaN, which every number is
             study.experiment(config, lab)
     except Exception as error:

@@ -189,8 +189,8 @@ from coin_task import CoinTosses
 from mean_model import MeanClassifierConfig
 from odds_probe import WordOdds
 
-from saccade import Above, Arm, Check, Claim, Divergence, EverySeed, GradientDescent
-from saccade import Recording, Study
+from saccade import Above, Check, Claim, Divergence, EverySeed, GradientDescent
+from saccade import Recipe, Study
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,14 +208,15 @@ class Config:
 
 
 def experiment(config, lab):
-    model = MeanClassifierConfig()
-    record = Recording((WordOdds(),))
-    training = lab.train(
-        config.task, model, GradientDescent(config.rate), config.steps, record, seeds=config.seeds
+    recipe = Recipe(
+        config.task,
+        MeanClassifierConfig(),
+        GradientDescent(config.rate),
+        config.steps,
+        probes=(WordOdds(),),
     )
-    theory = BayesOdds()
-    prediction = theory.predict(config.task, model, training.trajectory)
-    return {"coins": Arm.of(training, prediction, theory.source)}
+    arms = lab.train({"coins": recipe}, config.seeds)
+    return {name: arm.beside(BayesOdds()) for name, arm in arms.items()}
 
 
 def slope(arms, config):

@@ -1,7 +1,7 @@
 """A study file for clusters: trains one weight per member, as slowly as a test needs."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from cluster_model import SlowConfig, Targets
 
@@ -14,9 +14,9 @@ from saccade import (
     EverySeed,
     GradientDescent,
     Lab,
-    Recording,
+    Recipe,
     Study,
-    Training,
+    TrainedArm,
 )
 
 
@@ -28,17 +28,29 @@ class Config:
     """Rounds of useless work per step."""
     seeds: int = 4
 
+    @property
+    def recipe(self) -> Recipe:
+        return Recipe(
+            Targets(),
+            SlowConfig(work=self.work),
+            GradientDescent(self.rate),
+            self.steps,
+            at=Every(10),
+        )
 
-def train(lab: Lab, config: Config | None = None, **how: Any) -> Training:
+
+def train(
+    lab: Lab,
+    config: Config | None = None,
+    sweep: Mapping[str, Sequence[float]] | None = None,
+    start: TrainedArm | None = None,
+) -> TrainedArm:
     config = config or Config()
-    task, model = Targets(), SlowConfig(work=config.work)
-    record = Recording(at=Every(10))
-    optimiser = GradientDescent(config.rate)
-    return lab.train(task, model, optimiser, config.steps, record, seeds=config.seeds, **how)
+    return lab.train(config.recipe, config.seeds, sweep=sweep, start=start)
 
 
-def experiment(config: Config, lab: Lab) -> dict[str, Arm]:
-    return {"slow": Arm.of(train(lab, config, name="slow"))}
+def experiment(config: Config, lab: Lab) -> Mapping[str, Arm]:
+    return lab.train({"slow": config.recipe}, config.seeds)
 
 
 def _final_loss(arms, config):

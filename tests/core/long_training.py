@@ -16,12 +16,13 @@ import jax
 from word_table import Sentences, SplitLoss, Table, WordTableConfig
 
 from saccade.core.batches import Minibatch
-from saccade.core.lab import Lab, Training
+from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
 from saccade.core.progress import Progress
 from saccade.core.rates import Cosine
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.core.stopping import EarlyStopping
+from saccade.core.training import TrainedArm
 from saccade.errors import SaccadeError
 from saccade.records.schedule import Every
 
@@ -31,24 +32,25 @@ machine.
 """
 
 
-def train(lab: Lab) -> Training:
+def train(lab: Lab) -> TrainedArm:
     """Minibatches by length, Adam with a schedule, early stopping: order, optimiser state
     and best weights must survive a kill.
     """
-    return lab.train(
+    recipe = Recipe(
         Sentences(tuple(range(1, 25))),
         WordTableConfig(),
         Adam(0.01, schedule=Cosine(2 * STEPS, warmup=100), decay=0.01),
         STEPS,
-        Recording((Table(), SplitLoss()), Every(5), ends=(Table(),)),
-        seeds=4,
+        probes=(Table(), SplitLoss()),
+        at=Every(5),
+        ends=(Table(),),
         batches=Minibatch(3, by_length=True),
         stopping=EarlyStopping("validation_loss", patience=STEPS),
-        name="long training",
     )
+    return lab.train({"long training": recipe}, 4)["long training"]
 
 
-def numbers(training: Training) -> str:
+def numbers(training: TrainedArm) -> str:
     """A digest of all recorded numbers and of the trained models."""
     digest = hashlib.sha256()
     for dataset in (training.trajectory, training.snapshot):

@@ -1,6 +1,7 @@
 """The smallest training: one weight, which moves to the mean word of two sentences."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,8 +15,10 @@ from saccade.core.interfaces import (
     Batch,
     Output,
 )
+from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
+from saccade.core.training import TrainedArm
 from saccade.records.schedule import Every
 
 
@@ -50,14 +53,16 @@ class WeightConfig(AbstractModelConfig):
         return Weight(self.start + 0.1 * jax.random.uniform(key))
 
 
-def arguments(**changes: Any) -> dict[str, Any]:
-    """Those of `Lab.train` for two steps of one seed, with some changes."""
-    plain = {
-        "task": Zeros(),
-        "model": WeightConfig(),
-        "optimiser": GradientDescent(0.1),
-        "steps": 2,
-        "record": Recording(at=Every(1)),
-        "seeds": 1,
-    }
-    return plain | changes
+RECIPE = Recipe(Zeros(), WeightConfig(), GradientDescent(0.1), 2, at=Every(1))
+"""Two steps."""
+
+
+def train(
+    lab: Lab,
+    seeds: int | Sequence[int] = 1,
+    sweep: Mapping[str, Sequence[float]] | None = None,
+    start: TrainedArm | None = None,
+    **changes: Any,
+) -> TrainedArm:
+    """Train the recipe, with some changes of its fields."""
+    return lab.train(dataclasses.replace(RECIPE, **changes), seeds, sweep=sweep, start=start)

@@ -18,7 +18,7 @@ from saccade.core.interfaces import AbstractTask, Batch, cross_entropy
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.paths import part, paths
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.errors import ConfigError
 from saccade.records.schedule import Every
 
@@ -53,8 +53,8 @@ def build(task: Any, key: PRNGKeyArray) -> Net:
 
 @pytest.mark.parametrize("model", [build, Net, lambda task, key: Net(task, key)])
 def test_a_module_trains_without_a_config(lab: Lab, model):
-    training = lab.train(TASK, model, GradientDescent(0.5), 40, loss=entropy, seeds=2)
-    own = lab.train(TASK, NetWithLoss, GradientDescent(0.5), 40, seeds=2)
+    training = lab.train(Recipe(TASK, model, GradientDescent(0.5), 40, loss=entropy), 2)
+    own = lab.train(Recipe(TASK, NetWithLoss, GradientDescent(0.5), 40), 2)
     np.testing.assert_array_equal(training.trajectory["loss"], own.trajectory["loss"])
     first, last = (training.trajectory["loss"].isel(step=at) for at in (0, -1))
     assert np.all(last < 0.9 * first)
@@ -68,11 +68,11 @@ def test_what_is_no_model_is_refused(lab: Lab):
     net = Net(TASK, jax.random.key(0))
     for given in (net, 3, None):
         with pytest.raises(ConfigError, match=f"model: got .*{allowed}"):
-            lab.train(TASK, given, GradientDescent(0.5), 4, loss=entropy)  # pyright: ignore[reportArgumentType]
+            Recipe(TASK, given, GradientDescent(0.5), 4, loss=entropy)
     with pytest.raises(ConfigError, match="model: got the class WordTableConfig, allowed: an inst"):
-        lab.train(TASK, WordTableConfig, GradientDescent(0.5), 4)  # pyright: ignore[reportArgumentType]
+        Recipe(TASK, WordTableConfig, GradientDescent(0.5), 4)
     with pytest.raises(ConfigError, match=r"got a Net without a loss, allowed: .*`loss=`"):
-        lab.train(TASK, build, GradientDescent(0.5), 4)
+        lab.train(Recipe(TASK, build, GradientDescent(0.5), 4))
 
 
 def test_parts_are_named_by_paths_and_can_be_frozen(lab: Lab):
@@ -81,9 +81,9 @@ def test_parts_are_named_by_paths_and_can_be_frozen(lab: Lab):
     assert [leaf.shape for leaf in part(net, "linear", "parts")] == [(2, 4), (2,)]
     assert [leaf.shape for leaf in part(net, "*.weight", "parts")] == [(14, 4), (2, 4)]
     assert [leaf.shape for leaf in part(net, "linear.bias", "parts")] == [(2,)]
-    settings: dict[str, Any] = {"loss": entropy, "seeds": 1}
-    start = lab.train(TASK, build, GradientDescent(0.5), 0, **settings).models
-    end = lab.train(TASK, build, GradientDescent(0.5), 5, frozen=("linear",), **settings).models
+    nothing = Recipe(TASK, build, GradientDescent(0.5), 0, loss=entropy)
+    start = lab.train(nothing, 1).models
+    end = lab.train(dataclasses.replace(nothing, steps=5, frozen=("linear",)), 1).models
     np.testing.assert_array_equal(end.linear.weight, start.linear.weight)
     np.testing.assert_array_equal(end.linear.bias, start.linear.bias)
     assert np.any(end.embedding.weight != start.embedding.weight)
@@ -113,12 +113,19 @@ def outer_loss(model: Noisy, batch: Batch, key: PRNGKeyArray | None = None) -> A
 
 
 def test_training_has_a_new_key_at_every_step_and_measuring_has_none(lab: Lab):
-    record = Recording((Table(),), Every(1))
     moves = []
     for loss in (None, outer_loss):
-        training = lab.train(
-            TASK, noisy, GradientDescent(1.0), 30, record, seeds=4, batches=Minibatch(4), loss=loss
+        recipe = Recipe(
+            TASK,
+            noisy,
+            GradientDescent(1.0),
+            30,
+            probes=(Table(),),
+            at=Every(1),
+            batches=Minibatch(4),
+            loss=loss,
         )
+        training = lab.train(recipe, 4)
         table = training.trajectory["table"].values
         assert np.ptp(table, axis=(2, 3)).max() == 0
         np.testing.assert_allclose(training.trajectory["loss"], -table.sum(axis=(2, 3)), rtol=1e-5)
@@ -152,23 +159,14 @@ class FirstWords(AbstractTask):
 
 
 def test_a_count_is_swept_where_no_shape_depends_on_it(lab: Lab):
-    training = lab.train(
-        FirstWords(),
-        WordTableConfig(0.0),
-        GradientDescent(1.0),
-        1,
-        Recording((Table(),)),
-        sweep={"task.count": (2, 5, 9)},
-        seeds=2,
-    )
+    recipe = Recipe(FirstWords(), WordTableConfig(0.0), GradientDescent(1.0), 1, probes=(Table(),))
+    training = lab.train(recipe, 2, sweep={"task.count": (2, 5, 9)})
     table = training.trajectory["table"].isel(step=-1, label=0)
     assert table["count"].values.tolist() == [2, 5, 9]
     assert table["count"].dtype.kind == "i"
     seen = (table != 0).sum("word")
     np.testing.assert_array_equal(seen, [[2, 2], [5, 5], [9, 9]])
-    alone = lab.train(
-        FirstWords(5), WordTableConfig(0.0), GradientDescent(1.0), 1, Recording((Table(),)), seeds=2
-    )
+    alone = lab.train(dataclasses.replace(recipe, task=FirstWords(5)), 2)
     last = alone.trajectory["table"].isel(step=-1, label=0)
     np.testing.assert_allclose(table.sel(count=5), last, rtol=1e-6)
 
@@ -181,21 +179,18 @@ def test_a_count_is_swept_where_no_shape_depends_on_it(lab: Lab):
     ],
 )
 def test_a_count_that_shapes_depend_on_is_refused(lab: Lab, path, problem):
+    recipe = Recipe(FirstWords(), WordTableConfig(), GradientDescent(), 1)
     with pytest.raises(ConfigError, match=problem) as refusal:
-        lab.train(
-            FirstWords(), WordTableConfig(), GradientDescent(), 1, sweep={f"task.{path}": (9, 12)}
-        )
+        lab.train(recipe, sweep={f"task.{path}": (9, 12)})
     assert "loop over its values in `experiment`" in str(refusal.value)
 
 
 def test_counts_are_whole(lab: Lab):
+    recipe = Recipe(FirstWords(), WordTableConfig(), GradientDescent(), 1)
     with pytest.raises(ConfigError, match=r"sweep count: got 2, 2.5, allowed: whole numbers"):
-        lab.train(
-            FirstWords(), WordTableConfig(), GradientDescent(), 1, sweep={"task.count": (2, 2.5)}
-        )
-    whole = lab.train(
-        WordList(), WordTableConfig(), GradientDescent(), 1, sweep={"optimiser.rate": (1, 2)}
-    )
+        lab.train(recipe, sweep={"task.count": (2, 2.5)})
+    words = dataclasses.replace(recipe, task=WordList())
+    whole = lab.train(words, sweep={"optimiser.rate": (1, 2)})
     assert whole.trajectory["rate"].dtype == float
 
 
@@ -207,7 +202,7 @@ def test_one_boolean_may_stand_for_a_part_beside_frozen_ones(lab: Lab):
             )
 
     start, end = (
-        lab.train(TASK, Halves, GradientDescent(0.5), steps, frozen=("linear",), seeds=1).models
+        lab.train(Recipe(TASK, Halves, GradientDescent(0.5), steps, frozen=("linear",)), 1).models
         for steps in (0, 5)
     )
     np.testing.assert_array_equal(end.linear.weight, start.linear.weight)

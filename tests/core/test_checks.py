@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -12,14 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array
-from one_weight import Weight, WeightConfig, Zeros, arguments
+from one_weight import Weight, WeightConfig, Zeros, train
 
 from saccade.core.batches import AbstractBatches, Minibatch
 from saccade.core.interfaces import AbstractProbe, AbstractTask, Batch, Moment
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
 from saccade.core.program import Program
-from saccade.core.recording import Recording
 from saccade.errors import ConfigError
 from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.probes.topic_words import TopicWords
@@ -31,7 +30,7 @@ ONE, TWO = jnp.zeros(()), jnp.zeros(2)
 RATES = {"optimiser.rate": (0.1, 0.2)}
 
 Given = dict[str, Any] | Callable[[], dict[str, Any]]
-"""Arguments of `Lab.train`; a function if making them is refused already."""
+"""What is changed of a training; a function if making it is refused already."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +54,10 @@ def along(*dims: str) -> Variable:
     return Variable(dims, "a quantity")
 
 
-def probes(*given: AbstractProbe, ends: bool = False, **changes: Any) -> Given:
-    return {"record": Recording(ends=given) if ends else Recording(given)} | changes
+def probes(
+    *given: AbstractProbe, sweep: Mapping[str, Sequence[float]] | None = None
+) -> dict[str, Any]:
+    return {"probes": given, "sweep": sweep}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +109,7 @@ def verbose(*_: Any) -> Any:
 
 def topic_words_of_vectors() -> dict[str, Any]:
     model, task = AttentionRegressionConfig.example()
-    return {"model": model, "task": task, "record": Recording((TopicWords(),))}
+    return {"model": model, "task": task, "probes": (TopicWords(),)}
 
 
 def sweep(name: str) -> Any:
@@ -121,7 +122,6 @@ MODELS = (
     "an Equinox module"
 )
 OPTIMISERS = "an optimiser such as GradientDescent(0.1) or Adam(1e-3), or an Optax transformation"
-RECORDINGS = "a Recording such as Recording((Accuracy(),), Every(10))"
 BATCHES = "FullBatch(), Minibatch(64) or Fresh(64)"
 STEPS = "allowed: a whole number, at least 0"
 SEEDS = "allowed: a count of at least 1, or distinct whole numbers from 0"
@@ -133,16 +133,14 @@ KINDS: dict[str, Given] = {
     f"model: got a ndarray, allowed: {MODELS}": {"model": np.zeros((2, 2))},
     f"optimiser: got 0.1, allowed: {OPTIMISERS}": {"optimiser": 0.1},
     "optimiser: got the class Adam, allowed: an instance; write Adam(...)": {"optimiser": Adam},
-    f"record: got 5, allowed: {RECORDINGS}": {"record": 5},
-    f"record: got Every(period=5), allowed: {RECORDINGS}": {"record": Every(5)},
-    "probes: got the class TopicWords, allowed: an instance; write TopicWords()": (
-        lambda: {"record": Recording(probes=(TopicWords,))}  # pyright: ignore[reportArgumentType]
-    ),
-    "ends: got 3, allowed: probes (instances of AbstractProbe)": (
-        lambda: {"record": Recording(ends=(3,))}  # pyright: ignore[reportArgumentType]
-    ),
-    "probes: got None, allowed: a list of probes": lambda: {"record": Recording(None)},  # pyright: ignore[reportArgumentType]
-    f"at: got 5, allowed: {SCHEDULES}": lambda: {"record": Recording(at=5)},  # pyright: ignore[reportArgumentType]
+    "probes: got 5, allowed: a list of probes": {"probes": 5},
+    "probes: got Every(period=5), allowed: a list of probes": {"probes": Every(5)},
+    "probes: got the class TopicWords, allowed: an instance; write TopicWords()": {
+        "probes": (TopicWords,)
+    },
+    "ends: got 3, allowed: probes (instances of AbstractProbe)": {"ends": (3,)},
+    "probes: got None, allowed: a list of probes": {"probes": None},
+    f"at: got 5, allowed: {SCHEDULES}": {"at": 5},
     f"batches: got 8, allowed: {BATCHES}": {"batches": 8},
     f"batches: got AbstractBatches(), allowed: {BATCHES}": {"batches": AbstractBatches()},
     "batches: got the class Minibatch, allowed: an instance; write Minibatch(...)": {
@@ -153,7 +151,7 @@ KINDS: dict[str, Given] = {
         lambda: {"optimiser": GradientDescent(0.1, curvature=3)}  # pyright: ignore[reportArgumentType]
     ),
     "frozen: got 'table', allowed: several paths, ('table',)": {"frozen": "table"},
-    "start: got the type type, allowed: a Training, or None": {"start": object},
+    "start: got the type type, allowed: a TrainedArm, or None": {"start": object},
     f"steps: got -1, {STEPS}": {"steps": -1},
     f"steps: got 1.5, {STEPS}": {"steps": 1.5},
     f"steps: got True, {STEPS}": {"steps": True},
@@ -162,7 +160,7 @@ KINDS: dict[str, Given] = {
     f"seeds: got 1.5, {SEEDS}": {"seeds": 1.5},
     f"seeds: got (0.5, 1.5), {SEEDS}": {"seeds": (0.5, 1.5)},
     f"seeds: got True, {SEEDS}": {"seeds": True},
-    "at: got step 5, allowed: at most the run's 2 steps": {"record": Recording(at=AtSteps((1, 5)))},
+    "at: got step 5, allowed: at most the run's 2 steps": {"at": AtSteps((1, 5))},
     "batches: got Minibatch(3), allowed: at most the 2 training examples": {
         "batches": Minibatch(3)
     },
@@ -222,9 +220,9 @@ MEASURED: dict[str, Given] = {
     f"variable 'a' has shape (2,), allowed: its dims, (); {DIMS}": probes(
         Mine({"a": along()}, {"a": TWO})
     ),
-    f"variable 'b' has shape (), allowed: its dims, ('word',); {DIMS}": probes(
-        Mine({"b": along("word")}), ends=True
-    ),
+    f"variable 'b' has shape (), allowed: its dims, ('word',); {DIMS}": {
+        "ends": (Mine({"b": along("word")}),)
+    },
     f"variable 'a' has 2 along 'word', allowed: 3, {NEEDED}": probes(
         Mine({"a": along("word")}, {"a": TWO}, {"word": ("word", ["x", "y", "z"])})
     ),
@@ -342,7 +340,7 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refusal(lab: Lab, given: Given) -> str:
     with pytest.raises(ConfigError) as caught:
-        lab.train(**arguments(**(given() if callable(given) else given)))
+        train(lab, **(given() if callable(given) else given))
     sentence = str(caught.value)
     assert "\n" not in sentence
     assert len(sentence) < 300
@@ -377,7 +375,7 @@ def test_a_refusal_comes_without_frames_of_jax(lab: Lab):
 
     for loss, attached in ((lambda model: 0.0, False), (wrong, True)):
         with pytest.raises(ConfigError) as caught:
-            lab.train(**arguments(loss=loss))
+            train(lab, loss=loss)
         shown = "".join(traceback.format_exception(caught.value, chain=False))
         assert "site-packages" not in shown
         assert shown.endswith(f"{caught.value}\n")

@@ -29,27 +29,31 @@ from saccade.core.batches import Fresh, FullBatch, Minibatch, buckets_of
 from saccade.core.chunks import in_chunks, mean_over_chunks
 from saccade.core.engine import Engine
 from saccade.core.interfaces import AbstractProbe, Batch, Moment
-from saccade.core.lab import Lab, Training
+from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.core.start import members_of
+from saccade.core.training import TrainedArm
 from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifierConfig
-from saccade.records.record import Arm
 from saccade.records.schedule import Every
 from saccade.records.variable import Variable
 
 CORPUS = Sentences()
 
 
-def train(lab: Lab, steps: int = 6, **changes: Any) -> Training:
-    settings: dict[str, Any] = {"task": CORPUS, "model": WordTableConfig(0.0)}
-    settings |= {"optimiser": GradientDescent(1.0), "loss": masked_visits, "seeds": 3}
-    settings |= {"record": Recording((Table(),), Every(1)), "steps": steps}
-    return lab.train(**settings | changes)
+RECIPE = Recipe(
+    CORPUS,
+    WordTableConfig(0.0),
+    GradientDescent(1.0),
+    6,
+    probes=(Table(),),
+    at=Every(1),
+    loss=masked_visits,
+)
 
 
-def visits(training: Training) -> np.ndarray:
+def visits(training: TrainedArm) -> np.ndarray:
     """How often each seed had seen each sentence [seed, step, sentence]."""
     counts = training.trajectory["table"].isel(label=0).values / np.asarray(CORPUS.lengths)
     np.testing.assert_allclose(counts, np.round(counts), atol=1e-5)
@@ -71,7 +75,8 @@ def test_an_epoch_by_length_sees_every_example(lab: Lab):
     """
     buckets = buckets_of(np.asarray(CORPUS.lengths), 2)
     assert [len(ids) for ids in buckets.members] == [12], "a bucket has at least four batches"
-    training = train(lab, 12, batches=Minibatch(2, by_length=True))
+    by_length = Minibatch(2, by_length=True)
+    training = lab.train(dataclasses.replace(RECIPE, steps=12, batches=by_length), 3)
     seen = visits(training)
     assert np.all(np.diff(seen, axis=1).sum(axis=2) == 2), "two sentences per step"
     assert np.all(seen[:, 6] == 1), "every sentence once per epoch of six steps"
@@ -84,7 +89,10 @@ def test_all_members_take_the_same_length_in_a_step(lab: Lab):
     corpus = Sentences(lengths)
     buckets = buckets_of(np.asarray(lengths), 2)
     assert buckets.longest == (1, 8)
-    training = train(lab, 20, task=corpus, batches=Minibatch(2, by_length=True), seeds=4)
+    recipe = dataclasses.replace(
+        RECIPE, task=corpus, steps=20, batches=Minibatch(2, by_length=True)
+    )
+    training = lab.train(recipe, 4)
     table = training.trajectory["table"].isel(label=0).values / np.asarray(lengths)
     steps = np.diff(np.round(table).astype(int), axis=1)  # seed step sentence
     long = steps[..., 10:].sum(axis=2)
@@ -104,7 +112,15 @@ def test_by_length_a_batch_is_as_long_as_its_bucket(lab: Lab):
         return masked_visits(model, batch)
 
     corpus = Sentences((1,) * 10 + (8,) * 9)
-    train(lab, 1, task=corpus, batches=Minibatch(2, by_length=True), loss=spying)
+    recipe = Recipe(
+        corpus,
+        WordTableConfig(0.0),
+        GradientDescent(1.0),
+        1,
+        batches=Minibatch(2, by_length=True),
+        loss=spying,
+    )
+    lab.train(recipe, 3)
     assert {(2, 1), (2, 8)} <= set(seen)
 
 
@@ -177,16 +193,17 @@ class Everything(AbstractProbe):
 
 
 def test_a_record_in_chunks_is_that_of_the_whole(lab: Lab):
+    recipe = Recipe(
+        CORPUS,
+        WordTableConfig(1.0),
+        GradientDescent(1.0),
+        4,
+        probes=(Everything(),),
+        at=Every(2),
+        batches=Minibatch(4),
+    )
     records = [
-        train(
-            lab,
-            4,
-            model=WordTableConfig(1.0),
-            loss=None,
-            batches=Minibatch(4),
-            record=Recording((Everything(),), Every(2), chunk=chunk),
-        ).trajectory
-        for chunk in (5, 12)
+        lab.train(dataclasses.replace(recipe, chunk=chunk), 3).trajectory for chunk in (5, 12)
     ]
     for name in ("loss", "validation", "logits", "gradient"):
         np.testing.assert_allclose(records[0][name], records[1][name], rtol=1e-5, atol=1e-6)
@@ -194,22 +211,29 @@ def test_a_record_in_chunks_is_that_of_the_whole(lab: Lab):
 
 def test_a_model_that_indexes_its_data_takes_a_corpus(lab: Lab):
     """Full batches of a corpus, with and without the index, are the same training."""
-    settings = {"model": AttentionClassifierConfig("TC", 3), "loss": None, "steps": 5}
-    settings |= {"record": Recording((SplitLoss(),), Every(5))}
-    plain = train(lab, batches=Minibatch(12), optimiser=GradientDescent(0.1), **settings)
-    indexed = train(lab, batches=FullBatch(), optimiser=GradientDescent(0.1), **settings)
+    recipe = Recipe(
+        CORPUS,
+        AttentionClassifierConfig("TC", 3),
+        GradientDescent(0.1),
+        5,
+        probes=(SplitLoss(),),
+        at=Every(5),
+    )
+    plain = lab.train(dataclasses.replace(recipe, batches=Minibatch(12)), 3)
+    indexed = lab.train(dataclasses.replace(recipe, batches=FullBatch()), 3)
     for name in ("loss", "validation_loss"):
         np.testing.assert_allclose(indexed.trajectory[name], plain.trajectory[name], rtol=1e-5)
 
 
 def test_other_content_is_another_training(lab: Lab):
-    first = train(lab)
-    assert train(lab).digest == first.digest
-    assert train(lab, task=Sentences()).digest == first.digest, "an equal corpus is the same"
+    first = lab.train(RECIPE, 3)
+    assert lab.train(RECIPE, 3).digest == first.digest
+    equal = lab.train(dataclasses.replace(RECIPE, task=Sentences()), 3)
+    assert equal.digest == first.digest, "an equal corpus is the same"
     changed = Sentences((2, *CORPUS.lengths[1:]))
-    other = train(lab, task=changed)
+    other = lab.train(dataclasses.replace(RECIPE, task=changed), 3)
     assert other.digest != first.digest
-    named = [Arm.of(one).trajectory.attrs["corpus_sha256"] for one in (first, other)]
+    named = [arm.trajectory.attrs["corpus_sha256"] for arm in (first, other)]
     assert named == [CORPUS.checksum, changed.checksum]
     assert named[0] != named[1]
 
@@ -218,13 +242,14 @@ def test_what_a_corpus_cannot_do_is_refused(lab: Lab):
     from word_table import WordList
 
     with pytest.raises(ConfigError, match=r"a corpus has no new examples, allowed: FullBatch\(\)"):
-        train(lab, batches=Fresh(4))
+        lab.train(dataclasses.replace(RECIPE, batches=Fresh(4)))
+    words = dataclasses.replace(RECIPE, task=WordList(), loss=None)
     with pytest.raises(ConfigError, match="got by_length with the task WordList, allowed: with a"):
-        train(lab, task=WordList(), batches=Minibatch(4, by_length=True), loss=None)
+        lab.train(dataclasses.replace(words, batches=Minibatch(4, by_length=True)))
     with pytest.raises(ConfigError, match="at most the 12 training examples"):
-        train(lab, batches=Minibatch(13))
+        lab.train(dataclasses.replace(RECIPE, batches=Minibatch(13)))
     with pytest.raises(ConfigError, match=r"split: got 'validation', allowed: .*, train, test"):
-        train(lab, task=WordList(), loss=None, record=Recording((SplitLoss(),)))
+        lab.train(dataclasses.replace(words, probes=(SplitLoss(),)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -252,7 +277,7 @@ class Wrong(Sentences):
 )
 def test_splits_that_do_not_fit_are_refused(lab: Lab, given, problem):
     with pytest.raises(ConfigError, match=f"task Wrong: {problem}"):
-        train(lab, task=Wrong(given=given))
+        lab.train(dataclasses.replace(RECIPE, task=Wrong(given=given)))
 
 
 @pytest.mark.skipif("SACCADE_DATA" not in os.environ, reason="needs SACCADE_DATA with SST")
@@ -270,4 +295,4 @@ def test_sst_by_length_is_mostly_words():
 
 def test_a_model_that_sets_its_own_targets_needs_generated_examples(lab: Lab):
     with pytest.raises(ConfigError, match="model TaughtConfig: sets targets of its own for every"):
-        train(lab, model=TaughtConfig(), loss=None)
+        lab.train(dataclasses.replace(RECIPE, model=TaughtConfig(), loss=None))

@@ -21,31 +21,24 @@ from word_table import (
     example_curvature,
     nothing,
     squares,
+    without_seconds,
 )
 
 from saccade.core.batches import Minibatch
 from saccade.core.interfaces import Batch
-from saccade.core.lab import Lab, Training
+from saccade.core.lab import Lab
 from saccade.core.members import initial_model, training_set
 from saccade.core.optimiser import Adam, GradientDescent, GradientFlow
 from saccade.core.progress import Progress
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
+from saccade.core.training import TrainedArm
 from saccade.errors import ConfigError, InterruptedTrainingError
 from saccade.records.schedule import Every
 
 CURVED = GradientDescent(0.8, curvature=example_curvature)
 
 
-def train(lab: Lab, steps: int = 20, **changes) -> Training:
-    settings = {
-        "task": TASK,
-        "model": WordTableConfig(),
-        "optimiser": CURVED,
-        "record": Recording((Table(),), Every(5)),
-        "seeds": 4,
-        "loss": squares,
-    }
-    return lab.train(steps=steps, **(settings | changes))
+RECIPE = Recipe(TASK, WordTableConfig(), CURVED, 20, probes=(Table(),), at=Every(5), loss=squares)
 
 
 def curvatures() -> np.ndarray:
@@ -60,11 +53,11 @@ def curvatures() -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def curved(lab: Lab) -> Training:
-    return train(lab)
+def curved(lab: Lab) -> TrainedArm:
+    return lab.train(RECIPE, 4)
 
 
-def test_a_step_is_the_rate_divided_by_the_members_own_curvature(curved: Training):
+def test_a_step_is_the_rate_divided_by_the_members_own_curvature(curved: TrainedArm):
     """Under half the squared norm every step multiplies the table by 1 - rate / curvature."""
     table = curved.trajectory["table"]
     decay = (table / table.isel(step=0)).mean(("word", "label")).transpose("seed", "step")
@@ -74,18 +67,19 @@ def test_a_step_is_the_rate_divided_by_the_members_own_curvature(curved: Trainin
     assert np.ptp(curvatures()) > 0.1
 
 
-def test_the_unit_is_recorded(lab: Lab, curved: Training):
+def test_the_unit_is_recorded(lab: Lab, curved: TrainedArm):
     np.testing.assert_allclose(curved.trajectory["step_unit"], 1 / curvatures(), rtol=1e-5)
-    plain = train(lab, 1, optimiser=GradientDescent(0.8)).trajectory
-    assert "step_unit" not in plain
+    plain = dataclasses.replace(RECIPE, steps=1, optimiser=GradientDescent(0.8))
+    assert "step_unit" not in lab.train(plain, 4).trajectory
 
 
-def test_time_is_in_units_of_the_rate(curved: Training):
+def test_time_is_in_units_of_the_rate(curved: TrainedArm):
     np.testing.assert_allclose(curved.trajectory["time"], 0.8 * curved.trajectory["step"])
 
 
 def test_a_swept_rate_is_divided_as_well(lab: Lab):
-    swept = train(lab, sweep={"optimiser.rate": (0.4, 0.8)}, steps=1).trajectory["table"]
+    recipe = dataclasses.replace(RECIPE, steps=1)
+    swept = lab.train(recipe, 4, sweep={"optimiser.rate": (0.4, 0.8)}).trajectory["table"]
     step = (
         (swept.isel(step=-1) / swept.isel(step=0)).mean(("word", "label")).transpose("rate", "seed")
     )
@@ -96,23 +90,25 @@ def test_adam_and_minibatches_take_it_too(lab: Lab):
     """Adam's first step is the rate, up to 1e-8 / gradient; the curvature is that of the whole
     training set.
     """
-    table = train(
-        lab, 1, optimiser=Adam(0.1, curvature=example_curvature), batches=Minibatch(4)
-    ).trajectory["table"]
+    recipe = dataclasses.replace(
+        RECIPE, steps=1, optimiser=Adam(0.1, curvature=example_curvature), batches=Minibatch(4)
+    )
+    table = lab.train(recipe, 4).trajectory["table"]
     step = abs(table.isel(step=-1) - table.isel(step=0)).median(("word", "label"))
     np.testing.assert_allclose(step, 0.1 / curvatures(), rtol=1e-4)
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_the_unit_survives_an_interruption(lab: Lab, curved: Training, tmp_path: Path):
+def test_the_unit_survives_an_interruption(lab: Lab, curved: TrainedArm, tmp_path: Path):
     def interrupt(event: Progress) -> None:
         if event.step >= 5 and not event.finished:
             os.kill(os.getpid(), signal.SIGINT)
 
     own = Lab(tmp_path, progress=None)
     with pytest.raises(InterruptedTrainingError):
-        train(dataclasses.replace(own, progress=interrupt))
-    assert train(own).trajectory.identical(curved.trajectory)
+        dataclasses.replace(own, progress=interrupt).train(RECIPE, 4)
+    resumed = own.train(RECIPE, 4).trajectory
+    assert without_seconds(resumed).identical(without_seconds(curved.trajectory))
 
 
 @pytest.mark.parametrize(("kind", "error"), [(GradientDescent, ConfigError), (Adam, TypeError)])
@@ -133,12 +129,16 @@ def test_a_penalty_pulls_and_is_part_of_the_recorded_loss(lab: Lab):
     """Alone, half the strength times the squared norm multiplies the table by 1 - rate x
     strength per step.
     """
-    changes = {
-        "model": RidgedConfig(strength=STRENGTH),
-        "loss": nothing,
-        "record": Recording((Table(), Gradient()), Every(5)),
-    }
-    trajectory = train(lab, optimiser=GradientDescent(RATE), **changes).trajectory
+    recipe = Recipe(
+        TASK,
+        RidgedConfig(strength=STRENGTH),
+        GradientDescent(RATE),
+        20,
+        probes=(Table(), Gradient()),
+        at=Every(5),
+        loss=nothing,
+    )
+    trajectory = lab.train(recipe, 4).trajectory
     table = trajectory["table"]
     decay = (table / table.isel(step=0)).mean(("word", "label")).transpose("seed", "step")
     np.testing.assert_allclose(
@@ -157,9 +157,10 @@ def ridged_entropy(model: WordTable, batch: Batch):
 
 @pytest.mark.slow
 def test_a_penalty_is_the_same_as_a_term_of_the_loss(lab: Lab):
-    changes = {"optimiser": GradientDescent(RATE), "batches": Minibatch(8)}
-    ridged = train(lab, model=RidgedConfig(strength=STRENGTH), loss=None, **changes).trajectory
-    term = train(lab, loss=ridged_entropy, **changes).trajectory
+    recipe = dataclasses.replace(RECIPE, optimiser=GradientDescent(RATE), batches=Minibatch(8))
+    model = RidgedConfig(strength=STRENGTH)
+    ridged = lab.train(dataclasses.replace(recipe, model=model, loss=None), 4).trajectory
+    term = lab.train(dataclasses.replace(recipe, loss=ridged_entropy), 4).trajectory
     for name in ("loss", "table"):
         np.testing.assert_allclose(
             ridged[name], term[name], rtol=1e-4, atol=1e-5
@@ -169,8 +170,14 @@ def test_a_penalty_is_the_same_as_a_term_of_the_loss(lab: Lab):
 @pytest.mark.slow
 def test_the_flow_feels_a_penalty(precise_lab: Lab):
     """Alone it makes the table decay as exp(-strength x time)."""
-    changes = {"model": RidgedConfig(strength=STRENGTH), "loss": nothing, "seeds": (0,)}
-    flow = train(precise_lab, 10, optimiser=GradientFlow(RATE), **changes).trajectory
+    recipe = dataclasses.replace(
+        RECIPE,
+        model=RidgedConfig(strength=STRENGTH),
+        optimiser=GradientFlow(RATE),
+        steps=10,
+        loss=nothing,
+    )
+    flow = precise_lab.train(recipe, 1).trajectory
     decay = (flow["table"] / flow["table"].isel(step=0)).mean(("word", "label")).squeeze("seed")
     np.testing.assert_allclose(
         decay, np.exp(-STRENGTH * flow["time"].values), rtol=1e-4
@@ -180,16 +187,10 @@ def test_the_flow_feels_a_penalty(precise_lab: Lab):
 
 def test_a_swept_penalty_is_each_members_own(lab: Lab):
     strengths = (0.0, 0.2, 0.6)
-    changes = {
-        "model": RidgedConfig(),
-        "loss": nothing,
-        "sweep": {"model.strength": strengths},
-        "seeds": (0,),
-    }
-    table = (
-        train(lab, 10, optimiser=GradientDescent(RATE), **changes)
-        .trajectory["table"]
-        .squeeze("seed")
+    recipe = dataclasses.replace(
+        RECIPE, model=RidgedConfig(), optimiser=GradientDescent(RATE), steps=10, loss=nothing
     )
+    training = lab.train(recipe, 1, sweep={"model.strength": strengths})
+    table = training.trajectory["table"].squeeze("seed")
     decay = (table.isel(step=-1) / table.isel(step=0)).mean(("word", "label"))
     np.testing.assert_allclose(decay, (1 - RATE * np.asarray(strengths)) ** 10, rtol=1e-5)

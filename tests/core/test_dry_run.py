@@ -2,31 +2,27 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from word_table import Table, WordList, WordTableConfig
+from word_table import Table, WordList, WordTableConfig, without_seconds
 
 import saccade.core.plan
-from saccade.core.lab import Lab, Training
+from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.records.schedule import Every
 
-
-def train(lab: Lab, **changes: Any) -> Training:
-    settings: dict[str, Any] = {
-        "task": WordList(),
-        "model": WordTableConfig(),
-        "optimiser": GradientDescent(0.1),
-        "steps": 40,
-        "record": Recording((Table(),), Every(15), ends=(Table(),)),
-        "seeds": 3,
-        "sweep": {"optimiser.rate": (0.1, 0.2)},
-        "name": "a small one",
-    }
-    return lab.train(**(settings | changes))
+RECIPE = Recipe(
+    WordList(),
+    WordTableConfig(),
+    GradientDescent(0.1),
+    40,
+    probes=(Table(),),
+    at=Every(15),
+    ends=(Table(),),
+)
+RATES = {"optimiser.rate": (0.1, 0.2)}
 
 
 @pytest.fixture
@@ -35,9 +31,10 @@ def dry(lab: Lab, tmp_path: Path) -> Lab:
 
 
 def test_dry_run_has_the_axes_of_the_training_and_no_numbers(lab: Lab, dry: Lab):
-    planned, trained = train(dry), train(Lab(dry.folder / "real", progress=None))
+    planned = dry.train(RECIPE, 3, sweep=RATES)
+    trained = Lab(dry.folder / "real", progress=None).train(RECIPE, 3, sweep=RATES)
     for part in ("trajectory", "snapshot"):
-        nothing, dataset = getattr(planned, part), getattr(trained, part)
+        nothing, dataset = (without_seconds(getattr(arm, part)) for arm in (planned, trained))
         assert nothing.sizes == dataset.sizes
         assert nothing.coords.identical(dataset.coords)
         for name in dataset.data_vars:
@@ -51,8 +48,8 @@ def test_dry_run_has_the_axes_of_the_training_and_no_numbers(lab: Lab, dry: Lab)
 
 
 def test_plan_says_members_steps_and_records_and_leaves_no_training(dry: Lab, tmp_path: Path):
-    train(dry)
-    train(dry, name="another", seeds=1, sweep=None, steps=7)
+    dry.train({"a small one": RECIPE}, 3, sweep=RATES)
+    dry.train({"another": dataclasses.replace(RECIPE, steps=7)}, 1)
     plans = [
         (plan.name, plan.members, plan.steps, plan.recorded, plan.cached) for plan in dry.plans
     ]
@@ -67,10 +64,10 @@ def test_memory_grows_with_members_records_and_optimiser_states(
     dry: Lab, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(saccade.core.plan, "_estimate", lambda *_: 0.0)
-    train(dry)
-    train(dry, seeds=6)
-    train(dry, record=Recording((Table(),), Every(1), ends=(Table(),)))
-    train(dry, optimiser=Adam(0.1))
+    dry.train(RECIPE, 3, sweep=RATES)
+    dry.train(RECIPE, 6, sweep=RATES)
+    dry.train(dataclasses.replace(RECIPE, at=Every(1)), 3, sweep=RATES)
+    dry.train(dataclasses.replace(RECIPE, optimiser=Adam(0.1)), 3, sweep=RATES)
     base, members, records, states = (plan.memory_bytes for plan in dry.plans)
     table = 8 * 2 * 4
     assert members == 2 * base
@@ -80,18 +77,20 @@ def test_memory_grows_with_members_records_and_optimiser_states(
 
 def test_finished_training_is_known_to_be_in_the_cache(dry: Lab):
     real = dataclasses.replace(dry, dry_run=False)
-    train(real, steps=5)
-    train(dry, steps=5)
-    train(dry, steps=6)
+    recipe = dataclasses.replace(RECIPE, steps=5)
+    real.train(recipe, 3, sweep=RATES)
+    dry.train(recipe, 3, sweep=RATES)
+    dry.train(dataclasses.replace(RECIPE, steps=6), 3, sweep=RATES)
     assert [(plan.cached, plan.seconds is None) for plan in dry.plans] == [
         (True, True),
         (False, False),
     ]
-    assert np.all(np.isfinite(train(real, steps=5).trajectory["loss"]))
+    assert np.all(np.isfinite(real.train(recipe, 3, sweep=RATES).trajectory["loss"]))
 
 
 def test_training_may_start_from_a_dry_one(dry: Lab, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(saccade.core.plan, "_estimate", lambda *_: 0.0)
-    second = train(dry, start=train(dry), sweep=None)
+    first = dry.train(RECIPE, 3, sweep=RATES)
+    second = dry.train(RECIPE, 3, start=first)
     assert second.trajectory["loss"].dims == ("rate", "seed", "step")
     assert [plan.members for plan in dry.plans] == [6, 6]

@@ -1,20 +1,21 @@
 """Early stopping: per member, at recorded steps, with the best weights kept."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array
-from word_table import Table, WordList, WordTableConfig, squares
+from word_table import Table, WordList, WordTableConfig, squares, without_seconds
 
 from saccade.core.interfaces import AbstractProbe, Moment
-from saccade.core.lab import Lab, Training
+from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.progress import Progress
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.core.stopping import EarlyStopping
+from saccade.core.training import TrainedArm
 from saccade.errors import ConfigError, InterruptedTrainingError
 from saccade.records.schedule import Every
 from saccade.records.variable import Variable
@@ -34,26 +35,35 @@ class Distance(AbstractProbe):
         return {"distance": jnp.abs(jnp.max(jnp.abs(moment.model.table)) - self.goal)}
 
 
-def train(lab: Lab, stopping: Any = None, **changes: Any) -> Training:
-    """Every step multiplies the table by 0.9: it passes the goal, sooner or later by seed."""
-    stopping = stopping or EarlyStopping("distance", patience=8)
-    settings: dict[str, Any] = {"steps": 200, "seeds": 5, "loss": squares, "stopping": stopping}
-    settings["record"] = Recording((Distance(), Table()), Every(2), ends=(Distance(),))
-    settings |= changes
-    return lab.train(WordList(), WordTableConfig(), GradientDescent(RATE), **settings)
+RECIPE = Recipe(
+    WordList(),
+    WordTableConfig(),
+    GradientDescent(RATE),
+    200,
+    probes=(Distance(), Table()),
+    at=Every(2),
+    ends=(Distance(),),
+    loss=squares,
+    stopping=EarlyStopping("distance", patience=8),
+)
+"""Every step multiplies the table by 0.9: it passes the goal, sooner or later by seed."""
+
+
+def stopping_by(stopping: EarlyStopping) -> Recipe:
+    return dataclasses.replace(RECIPE, stopping=stopping)
 
 
 @pytest.fixture(scope="module")
-def unstopped(lab: Lab) -> Training:
-    return train(lab, EarlyStopping("distance", patience=1000))
+def unstopped(lab: Lab) -> TrainedArm:
+    return lab.train(stopping_by(EarlyStopping("distance", patience=1000)))
 
 
 @pytest.fixture(scope="module")
-def stopped(lab: Lab) -> Training:
-    return train(lab)
+def stopped(lab: Lab) -> TrainedArm:
+    return lab.train(RECIPE)
 
 
-def test_each_member_stops_after_its_own_best_step(stopped: Training, unstopped: Training):
+def test_each_member_stops_after_its_own_best_step(stopped: TrainedArm, unstopped: TrainedArm):
     distance = unstopped.trajectory["distance"]
     best = distance["step"].values[distance.argmin("step").values]
     assert len(set(best.tolist())) > 1, "the seeds differ"
@@ -62,7 +72,7 @@ def test_each_member_stops_after_its_own_best_step(stopped: Training, unstopped:
     np.testing.assert_array_equal(unstopped.trajectory["stopped_at"], -1)
 
 
-def test_models_and_snapshots_have_the_best_weights(stopped: Training, unstopped: Training):
+def test_models_and_snapshots_have_the_best_weights(stopped: TrainedArm, unstopped: TrainedArm):
     for seed, best in enumerate(stopped.trajectory["best_step"].values):
         table = unstopped.trajectory["table"].sel(seed=seed, step=best)
         np.testing.assert_array_equal(stopped.models.table[seed], table)
@@ -72,7 +82,7 @@ def test_models_and_snapshots_have_the_best_weights(stopped: Training, unstopped
 
 
 def test_training_ends_with_the_last_member_and_others_are_marked(
-    stopped: Training, unstopped: Training
+    stopped: TrainedArm, unstopped: TrainedArm
 ):
     record, ends = stopped.trajectory, stopped.trajectory["stopped_at"]
     assert record["step"].values[-1] == ends.max() < 200
@@ -83,21 +93,23 @@ def test_training_ends_with_the_last_member_and_others_are_marked(
     assert bool(record["distance"].isnull().equals(~going.transpose("seed", "step")))
 
 
-def test_the_display_says_where_training_stopped(tmp_path, stopped: Training):
+def test_the_display_says_where_training_stopped(tmp_path, stopped: TrainedArm):
     last = int(stopped.trajectory["stopped_at"].max())
     for _ in range(2):  # the second time from the cache
         said: list[Progress] = []
-        train(Lab(tmp_path, progress=said.append))
+        Lab(tmp_path, progress=said.append).train(RECIPE)
         assert f"stopped early, at step {last}" in str(said[-1])
 
 
 def test_the_largest_can_be_best_and_small_gains_do_not_count(lab: Lab):
     """The table shrinks, so the distance to 0 is largest at the start, and falls by a tenth."""
-    record = Recording((Distance(0.0),), Every(2))
-    largest = train(lab, EarlyStopping("distance", 6, "largest"), record=record)
+    to_zero = dataclasses.replace(RECIPE, probes=(Distance(0.0),), ends=())
+    by_the_largest = EarlyStopping("distance", 6, "largest")
+    largest = lab.train(dataclasses.replace(to_zero, stopping=by_the_largest))
     np.testing.assert_array_equal(largest.trajectory["best_step"], 0)
     np.testing.assert_array_equal(largest.trajectory["stopped_at"], 6)
-    falling = train(lab, EarlyStopping("distance", 6, gain=0.05), record=record, steps=100)
+    by_gains = EarlyStopping("distance", 6, gain=0.05)
+    falling = lab.train(dataclasses.replace(to_zero, steps=100, stopping=by_gains))
     size = falling.trajectory["distance"]
     for seed, best in enumerate(falling.trajectory["best_step"].values):
         values = size.sel(seed=seed)
@@ -106,15 +118,15 @@ def test_the_largest_can_be_best_and_small_gains_do_not_count(lab: Lab):
         assert np.all(later.dropna("step") > reference - 0.05)
 
 
-def test_chunks_and_interruptions_change_nothing(tmp_path, stopped: Training):
-    chunked = train(Lab(tmp_path / "chunked", progress=None, chunk=2))
+def test_chunks_and_interruptions_change_nothing(tmp_path, stopped: TrainedArm):
+    chunked = Lab(tmp_path / "chunked", progress=None, chunk=2).train(RECIPE)
     assert len(list((tmp_path / "chunked").glob("*.training"))) == 3
     for name in ("table", "best_step", "stopped_at"):
         np.testing.assert_allclose(chunked.trajectory[name], stopped.trajectory[name], rtol=1e-6)
     np.testing.assert_allclose(chunked.models.table, stopped.models.table, rtol=1e-6)
 
     with Lab(tmp_path / "elsewhere", progress=None, chunk=2, scheduler="local:2") as lab:
-        elsewhere = train(lab)
+        elsewhere = lab.train(RECIPE)
     for name in ("table", "best_step", "stopped_at"):
         np.testing.assert_allclose(elsewhere.trajectory[name], stopped.trajectory[name], rtol=1e-6)
     np.testing.assert_allclose(elsewhere.models.table, stopped.models.table, rtol=1e-6)
@@ -122,19 +134,20 @@ def test_chunks_and_interruptions_change_nothing(tmp_path, stopped: Training):
     asked = iter([False] * 2 + [True] * 100)
     lab = Lab(tmp_path / "broken", progress=None, asked_to_stop=lambda: next(asked))
     with pytest.raises(InterruptedTrainingError):
-        train(lab)
-    resumed = train(Lab(tmp_path / "broken", progress=None))
-    assert resumed.trajectory.identical(stopped.trajectory)
+        lab.train(RECIPE)
+    resumed = Lab(tmp_path / "broken", progress=None).train(RECIPE)
+    assert without_seconds(resumed.trajectory).identical(without_seconds(stopped.trajectory))
     assert resumed.snapshot.identical(stopped.snapshot)
     np.testing.assert_array_equal(resumed.models.table, stopped.models.table)
 
 
-def test_a_stopped_training_comes_from_the_cache(lab: Lab, stopped: Training):
+def test_a_stopped_training_comes_from_the_cache(lab: Lab, stopped: TrainedArm):
     heard: list[Progress] = []
-    again = train(dataclasses.replace(lab, progress=heard.append))
+    again = dataclasses.replace(lab, progress=heard.append).train(RECIPE)
     assert [event.note for event in heard] == ["from the cache"]
-    assert again.trajectory.identical(stopped.trajectory)
-    assert again.digest == stopped.digest != train(lab, EarlyStopping("distance", 10)).digest
+    assert without_seconds(again.trajectory).identical(without_seconds(stopped.trajectory))
+    later = lab.train(stopping_by(EarlyStopping("distance", 10)))
+    assert again.digest == stopped.digest != later.digest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,18 +162,17 @@ class Sound(AbstractProbe):
 
 def test_weights_that_are_not_finite_are_never_the_best(lab: Lab):
     """A step of 1e30 overflows: the next recorded step measures infinite weights."""
-    stopping = EarlyStopping("sound", patience=4, best="largest")
-    record = Recording((Sound(),), Every(1))
-    training = lab.train(
+    recipe = Recipe(
         WordList(),
         WordTableConfig(),
         GradientDescent(1e30),
         20,
-        record,
+        probes=(Sound(),),
+        at=Every(1),
         loss=squares,
-        seeds=2,
-        stopping=stopping,
+        stopping=EarlyStopping("sound", patience=4, best="largest"),
     )
+    training = lab.train(recipe, 2)
     np.testing.assert_array_equal(training.trajectory["best_step"], 0)
     assert np.all(np.isfinite(training.models.table))
     assert np.all(training.trajectory["diverged_at"] > 0)
@@ -171,26 +183,24 @@ def test_quantities_that_cannot_be_watched_are_refused(lab: Lab):
     for quantity in ("validation_loss", "table", "diverged_at"):
         wanted = f"stopping: got the quantity '{quantity}', allowed: .*{known}"
         with pytest.raises(ConfigError, match=wanted):
-            train(lab, EarlyStopping(quantity))
+            lab.train(stopping_by(EarlyStopping(quantity)))
     with pytest.raises(ConfigError, match="patience: got 0, allowed: a whole number"):
         EarlyStopping(patience=0)
     with pytest.raises(ConfigError, match="stopping: got 100, allowed: EarlyStopping"):
-        train(lab, 100)
+        stopping_by(100)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_training_that_ends_where_it_began_has_one_end(lab: Lab):
     """All members diverge in the first step."""
-    huge = WordTableConfig(1e30)
-    stopping = EarlyStopping("loss", patience=4)
-    training = lab.train(
+    recipe = Recipe(
         WordList(),
-        huge,
+        WordTableConfig(1e30),
         GradientDescent(1.0),
         8,
-        Recording(at=Every(4)),
+        at=Every(4),
         loss=squares,
-        seeds=2,
-        stopping=stopping,
+        stopping=EarlyStopping("loss", patience=4),
     )
+    training = lab.train(recipe, 2)
     np.testing.assert_array_equal(training.trajectory["diverged_at"], 0)
     assert training.snapshot["step"].values.tolist() == [0]

@@ -1,6 +1,7 @@
 """Going on from another training, chunks of members, and seeds of start, data and order apart."""
 
 import dataclasses
+import gc
 from typing import Any
 
 import jax
@@ -15,18 +16,20 @@ from word_table import (
     TaughtConfig,
     WordTableConfig,
     label_visits,
+    without_seconds,
 )
 
-from saccade.core.batches import Fresh, FullBatch, Minibatch
+from saccade.core.batches import Fresh, Minibatch
 from saccade.core.engine import Engine
-from saccade.core.lab import Lab, Training
+from saccade.core.lab import Lab
 from saccade.core.members import initial_model, training_set
 from saccade.core.optimiser import Adam, GradientDescent
+from saccade.core.prepared import PreparedRecipe
 from saccade.core.program import Program
 from saccade.core.progress import Progress
 from saccade.core.rates import Cosine
-from saccade.core.recording import Recording
-from saccade.core.start import Seeds, seed_of
+from saccade.core.recipe import Recipe
+from saccade.core.start import Seeds, members_of, seed_of
 from saccade.errors import ConfigError, DoesNotFitError, InterruptedTrainingError
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.topic_words import TopicWords
@@ -34,37 +37,40 @@ from saccade.records.schedule import Every
 from saccade.theory.topic_word_flow import Lemma2
 
 FIRST, SECOND = 14, 22
-
-
-def train(lab: Lab, steps: int, **changes: Any) -> Training:
-    settings: dict[str, Any] = {"task": TASK, "model": WordTableConfig(), "seeds": 3}
-    settings |= {"optimiser": Adam(0.1), "record": Recording((Table(),), Every(4), (Table(),))}
-    return lab.train(steps=steps, **settings | changes)
+RATES = {"optimiser.rate": (0.1, 0.2)}
+RECIPE = Recipe(
+    TASK,
+    WordTableConfig(),
+    Adam(0.1),
+    FIRST,
+    probes=(Table(),),
+    at=Every(4),
+    ends=(Table(),),
+)
+FIRST_HALF = dataclasses.replace(RECIPE, keep_state=True)
 
 
 # -- going on --------------------------------------------------------------------------------------
 
-WAYS: dict[str, dict[str, Any]] = {
-    "full batches, in units of curvature": {
-        "batches": FullBatch(),
-        "optimiser": GradientDescent(
+WAYS = {
+    "full batches, in units of curvature": dataclasses.replace(
+        RECIPE,
+        optimiser=GradientDescent(
             0.1, schedule=Cosine(30, 5), curvature=lambda model, batch: 2 + model.table[0, 0] ** 2
         ),
-    },
-    "minibatches, swept": {
-        "batches": Minibatch(5),
-        "sweep": {"optimiser.rate": (0.1, 0.2)},
-        "seeds": (3, 1),
-    },
-    "fresh examples, with keys in the optimiser": {
-        "batches": Fresh(5),
-        "optimiser": optax.chain(optax.add_noise(0.1, 0.5, key=3), optax.adam(0.1)),
-    },
-    "by length, any optimiser": {
-        "task": Sentences(),
-        "batches": Minibatch(3, by_length=True),
-        "optimiser": optax.inject_hyperparams(optax.adam)(learning_rate=0.1),
-    },
+    ),
+    "minibatches, swept": dataclasses.replace(RECIPE, batches=Minibatch(5)),
+    "fresh examples, with keys in the optimiser": dataclasses.replace(
+        RECIPE,
+        batches=Fresh(5),
+        optimiser=optax.chain(optax.add_noise(0.1, 0.5, key=3), optax.adam(0.1)),
+    ),
+    "by length, any optimiser": dataclasses.replace(
+        RECIPE,
+        task=Sentences(),
+        batches=Minibatch(3, by_length=True),
+        optimiser=optax.inject_hyperparams(optax.adam)(learning_rate=0.1),
+    ),
 }
 
 
@@ -73,10 +79,13 @@ WAYS: dict[str, dict[str, Any]] = {
     [pytest.param(way, marks=pytest.mark.slow) if "fresh" not in way else way for way in WAYS],
 )
 def test_two_halves_are_one_whole(lab: Lab, way: str):
-    changes = WAYS[way]
-    whole = train(lab, FIRST + SECOND, **changes)
-    half = train(lab, FIRST, keep_state=True, **changes)
-    rest = train(lab, SECOND, after=half, **changes)
+    recipe, seeds, sweep = WAYS[way], 3, None
+    if way == "minibatches, swept":
+        seeds, sweep = (3, 1), RATES
+    whole = lab.train(dataclasses.replace(recipe, steps=FIRST + SECOND), seeds, sweep=sweep)
+    half = lab.train(dataclasses.replace(recipe, keep_state=True), seeds, sweep=sweep)
+    second = dataclasses.replace(recipe, steps=SECOND)
+    rest = lab.train(second, seeds, sweep=sweep, after=half)
     assert rest.trajectory["step"].values.tolist() == [14, 16, 20, 24, 28, 32, 36]
     for name in ("table", "loss", "time"):
         both = [part.trajectory[name] for part in (half, rest)]
@@ -91,74 +100,74 @@ def test_two_halves_are_one_whole(lab: Lab, way: str):
 
 
 def test_going_on_is_kept_and_survives_an_interruption(lab: Lab, tmp_path):
-    half = train(lab, FIRST, keep_state=True)
-    rest = train(lab, 400, after=half)
+    recipe = dataclasses.replace(RECIPE, steps=400)
+    half = lab.train(FIRST_HALF, 3)
+    rest = lab.train(recipe, 3, after=half)
     heard: list[Progress] = []
-    again = train(dataclasses.replace(lab, progress=heard.append), 400, after=half)
+    again = dataclasses.replace(lab, progress=heard.append).train(recipe, 3, after=half)
     assert [event.note for event in heard] == ["from the cache"]
-    assert again.trajectory.identical(rest.trajectory)
-    other = train(lab, FIRST, keep_state=True, seeds=(4, 5, 6))
-    assert train(lab, 400, after=other, seeds=(4, 5, 6)).digest != rest.digest
+    assert without_seconds(again.trajectory).identical(without_seconds(rest.trajectory))
+    other = lab.train(FIRST_HALF, (4, 5, 6))
+    assert lab.train(recipe, (4, 5, 6), after=other).digest != rest.digest
 
     asked = iter([False, True] + [False] * 100)
     broken = Lab(tmp_path, progress=None, asked_to_stop=lambda: next(asked))
     with pytest.raises(InterruptedTrainingError, match="at step"):
-        train(broken, 400, after=half)
-    resumed = train(Lab(tmp_path, progress=None), 400, after=half)
-    assert resumed.trajectory.identical(rest.trajectory)
+        broken.train(recipe, 3, after=half)
+    resumed = Lab(tmp_path, progress=None).train(recipe, 3, after=half)
+    assert without_seconds(resumed.trajectory).identical(without_seconds(rest.trajectory))
 
 
 def test_a_result_without_its_state_is_trained_again(lab: Lab):
-    plain = train(lab, 10)
+    recipe = dataclasses.replace(RECIPE, steps=10)
+    plain = lab.train(recipe, 3)
     heard: list[Progress] = []
-    kept = train(dataclasses.replace(lab, progress=heard.append), 10, keep_state=True)
+    watched = dataclasses.replace(lab, progress=heard.append)
+    kept = watched.train(dataclasses.replace(recipe, keep_state=True), 3)
     assert heard[-1].note == ""
-    assert kept.trajectory.identical(plain.trajectory)
+    assert without_seconds(kept.trajectory).identical(without_seconds(plain.trajectory))
     heard.clear()
-    train(dataclasses.replace(lab, progress=heard.append), 10)
+    watched.train(recipe, 3)
     assert heard[-1].note == "from the cache", "a result with its state serves both"
 
 
 def test_what_cannot_go_on_is_refused(lab: Lab):
-    plain, kept = train(lab, 10), train(lab, FIRST, keep_state=True)
-    with pytest.raises(ConfigError, match=r"after: .* trained with keep_state=True"):
-        train(lab, 5, after=train(lab, 11))
+    recipe = dataclasses.replace(RECIPE, steps=5)
+    plain = lab.train(dataclasses.replace(RECIPE, steps=11), 3)
+    kept = lab.train(FIRST_HALF, 3)
+    with pytest.raises(ConfigError, match=r"after: .* one whose recipe says keep_state=True"):
+        lab.train(recipe, 3, after=plain)
     with pytest.raises(ConfigError, match=r"after: got members .*0, 1\].*, allowed: .*0, 1, 2"):
-        train(lab, 5, after=kept, seeds=2)
+        lab.train(recipe, 2, after=kept)
     with pytest.raises(
         ConfigError, match="after: got a training whose optimiser has another state"
     ):
-        train(lab, 5, after=kept, optimiser=GradientDescent(0.1, 0.5))
+        lab.train(dataclasses.replace(recipe, optimiser=GradientDescent(0.1, 0.5)), 3, after=kept)
     with pytest.raises(ConfigError, match="after: got a training whose batches has another state"):
-        train(lab, 5, after=kept, batches=Minibatch(4))
+        lab.train(dataclasses.replace(recipe, batches=Minibatch(4)), 3, after=kept)
     with pytest.raises(ConfigError, match=r"after: got members .*data_seed"):
-        train(lab, 5, after=kept, seeds=Seeds(3, data=7))
+        lab.train(recipe, Seeds(3, data=7), after=kept)
     with pytest.raises(ConfigError, match="start: got a training beside `after`"):
-        train(lab, 5, after=kept, start=plain)
-    with pytest.raises(ConfigError, match="after: got the type str, allowed: a Training, or None"):
-        train(lab, 5, after="a file")
-    settings: dict[str, Any] = {"batches": Minibatch(4), "keep_state": True}
-    first = train(lab, 2, task=Sentences(), **settings)
-    other = Sentences(Sentences().lengths[::-1])
+        lab.train(recipe, 3, after=kept, start=plain)
+    with pytest.raises(ConfigError, match="after: got the type str, allowed: a TrainedArm, or"):
+        lab.train(recipe, 3, after="a file")  # pyright: ignore[reportArgumentType,reportCallIssue]
+    sentences = dataclasses.replace(FIRST_HALF, task=Sentences(), steps=2, batches=Minibatch(4))
+    first = lab.train(sentences, 3)
+    other = dataclasses.replace(sentences, task=Sentences(Sentences().lengths[::-1]))
     with pytest.raises(ConfigError, match="after: got a training on other examples, allowed: the"):
-        train(lab, 2, task=other, after=first, **settings)
+        lab.train(other, 3, after=first)
 
 
 def test_sweeps_and_time_go_on_whatever_the_second_call_names(lab: Lab):
     """Sweeps of the first training come along, in its order; another rate goes on in time."""
-    sweep = {"model.table_std": (0.5, 2.0), "optimiser.rate": (0.1, 0.2)}
-    descent = GradientDescent(0.1)
-    first = train(lab, 4, optimiser=descent, sweep=sweep, keep_state=True)
-    rest = {"optimiser.rate": (0.1, 0.2)}
-    second = train(lab, 4, optimiser=descent, sweep=rest, after=first)
+    descent = dataclasses.replace(FIRST_HALF, optimiser=GradientDescent(0.1), steps=4)
+    first = lab.train(descent, 3, sweep={"model.table_std": (0.5, 2.0)} | RATES)
+    second = lab.train(dataclasses.replace(descent, keep_state=False), 3, sweep=RATES, after=first)
     last, begun = (one.trajectory["table"].sel(step=4) for one in (first, second))
     np.testing.assert_array_equal(last, begun.transpose(*last.dims))
-    slow = train(
-        lab,
-        4,
-        optimiser=GradientDescent(0.01),
-        after=train(lab, 8, optimiser=descent, keep_state=True),
-    )
+    fast = lab.train(dataclasses.replace(descent, steps=8), 3)
+    slowly = dataclasses.replace(RECIPE, optimiser=GradientDescent(0.01), steps=4)
+    slow = lab.train(slowly, 3, after=fast)
     np.testing.assert_allclose(slow.trajectory["time"].isel(step=[0, -1]), [0.8, 0.84], rtol=1e-6)
 
 
@@ -166,7 +175,8 @@ def test_sweeps_and_time_go_on_whatever_the_second_call_names(lab: Lab):
 
 
 def test_models_are_picked_by_seed_and_value(lab: Lab):
-    training = train(lab, 4, sweep={"optimiser.rate": (0.1, 0.2)}, seeds=(7, 3))
+    recipe = dataclasses.replace(RECIPE, steps=4)
+    training = lab.train(recipe, (7, 3), sweep=RATES)
     last = training.trajectory["table"].isel(step=-1)
     for rate in (0.1, 0.2):
         for seed in (7, 3):
@@ -178,8 +188,8 @@ def test_models_are_picked_by_seed_and_value(lab: Lab):
         training.model(seed=3)
     with pytest.raises(ConfigError, match="model: got speed, allowed: rate, seed"):
         training.model(speed=3)
-    assert repr(training).startswith("<Training: 2 rate, 2 seed, 2 step, ")
-    alone = train(lab, 4, seeds=1)
+    assert repr(training).startswith("<TrainedArm: 2 rate, 2 seed, 2 step, ")
+    alone = lab.train(recipe, 1)
     np.testing.assert_array_equal(alone.model().table, alone.models.table[0])
 
 
@@ -187,11 +197,11 @@ def test_models_are_picked_by_seed_and_value(lab: Lab):
 
 
 def test_chunks_of_members_come_back_as_one_dataset(lab: Lab, tmp_path):
-    sweep = {"optimiser.rate": (0.1, 0.2)}
-    whole = train(lab, 12, sweep=sweep)
+    recipe = dataclasses.replace(RECIPE, steps=12)
+    whole = lab.train(recipe, 3, sweep=RATES)
     heard: list[Progress] = []
     small = Lab(tmp_path, progress=heard.append, chunk=4)
-    chunked = train(small, 12, sweep=sweep)
+    chunked = small.train(recipe, 3, sweep=RATES)
     assert [event.name for event in heard if event.finished] == ["training"]
     assert [event.done for event in heard if event.done][-1] == 6
     assert len(list(tmp_path.glob("*.training"))) == 2
@@ -202,11 +212,12 @@ def test_chunks_of_members_come_back_as_one_dataset(lab: Lab, tmp_path):
         chunked.model(rate=0.2, seed=2).table, whole.model(rate=0.2, seed=2).table, rtol=1e-5
     )
     heard.clear()
-    train(small, 12, sweep=sweep)
+    small.train(recipe, 3, sweep=RATES)
     assert {event.note for event in heard} == {"from the cache"}
-    half = train(small, 12, sweep=sweep, keep_state=True)
-    rest = train(small, 12, sweep=sweep, after=half)
-    ends = train(lab, 24, sweep=sweep).trajectory["table"].isel(step=-1)
+    half = small.train(dataclasses.replace(recipe, keep_state=True), 3, sweep=RATES)
+    rest = small.train(recipe, 3, sweep=RATES, after=half)
+    twice = lab.train(dataclasses.replace(recipe, steps=24), 3, sweep=RATES)
+    ends = twice.trajectory["table"].isel(step=-1)
     np.testing.assert_allclose(rest.trajectory["table"].isel(step=-1), ends, rtol=1e-5)
 
 
@@ -214,10 +225,11 @@ def test_what_does_not_fit_is_halved(lab: Lab, tmp_path, monkeypatch: pytest.Mon
     """A device that is said to have room for two members per core trains six in chunks."""
     from saccade.core import job
 
-    whole = train(lab, 8, seeds=6)
+    recipe = dataclasses.replace(RECIPE, steps=8)
+    whole = lab.train(recipe, 6)
     monkeypatch.setattr(job, "_fits", lambda engine: engine.count <= 2)
     heard: list[Progress] = []
-    chunked = train(Lab(tmp_path, progress=heard.append), 8, seeds=6)
+    chunked = Lab(tmp_path, progress=heard.append).train(recipe, 6)
     assert sorted({event.done for event in heard if event.done}) == [2, 4, 6]
     np.testing.assert_allclose(chunked.trajectory["table"], whole.trajectory["table"], rtol=1e-5)
 
@@ -245,9 +257,10 @@ def test_what_turns_out_not_to_fit_is_halved(lab: Lab, tmp_path, monkeypatch, wh
 
         monkeypatch.setattr(Program, "memory", property(memory))
     heard: list[Progress] = []
-    chunked = train(Lab(tmp_path, progress=heard.append), 8, seeds=6)
+    recipe = dataclasses.replace(RECIPE, steps=8)
+    chunked = Lab(tmp_path, progress=heard.append).train(recipe, 6)
     assert sorted({event.done for event in heard if event.done}) == [2, 4, 6]
-    whole = train(lab, 8, seeds=6)
+    whole = lab.train(recipe, 6)
     np.testing.assert_allclose(chunked.trajectory["table"], whole.trajectory["table"], rtol=1e-5)
 
 
@@ -257,20 +270,24 @@ def test_one_member_that_does_not_fit_is_one_sentence(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Engine, "advance", full)
     with pytest.raises(DoesNotFitError, match="one member does not fit the device's memory; take"):
-        train(Lab(tmp_path, progress=None), 8, seeds=3)
+        Lab(tmp_path, progress=None).train(RECIPE, 3)
 
 
 def test_the_compiler_says_what_a_training_needs(lab: Lab, monkeypatch: pytest.MonkeyPatch):
     from saccade.core import job
 
-    training = train(lab, 4)
+    parts = (RECIPE.task, RECIPE.model, RECIPE.optimiser)
+    prepared = PreparedRecipe(parts, RECIPE, FIRST, RECIPE.recorded(), lab.precision)
+    engine = prepared.engine(members_of(range(3)))
     monkeypatch.setattr(job, "_free_memory", lambda: 2**34)
-    assert job._fits(training._engine)
+    assert job._fits(engine)
     monkeypatch.setattr(job, "_free_memory", lambda: 2**10)
-    assert not job._fits(training._engine)
-    need = training._engine.programs["advance"].memory
-    state = sum(leaf.nbytes for leaf in training._leaves.values())
-    assert need > state / 2, "each of two devices holds half of the members"
+    assert not job._fits(engine)
+    leaves = lab.train(RECIPE, 3).weights.leaves
+    state = sum(leaf.nbytes for leaf in leaves.values())
+    assert engine.programs["advance"].memory > state / 2, (
+        "each of two devices holds half of the members"
+    )
 
 
 # -- seeds apart -----------------------------------------------------------------------------------
@@ -278,10 +295,10 @@ def test_the_compiler_says_what_a_training_needs(lab: Lab, monkeypatch: pytest.M
 
 def test_one_start_with_other_data(lab: Lab):
     task = DrawnNumbers()
-    settings: dict[str, Any] = {"task": task, "loss": label_visits}
-    settings["optimiser"] = GradientDescent(1.0)
-    training = train(lab, 1, seeds=Seeds(3, start=7), **settings)
-    record = training.trajectory
+    recipe = dataclasses.replace(
+        RECIPE, task=task, optimiser=GradientDescent(1.0), steps=1, loss=label_visits
+    )
+    record = lab.train(recipe, Seeds(3, start=7)).trajectory
     start = np.asarray(initial_model(task, WordTableConfig(), 7).table)
     tables = record["table"].values
     np.testing.assert_allclose(tables[:, 0], np.broadcast_to(start, (3, *start.shape)), rtol=1e-5)
@@ -296,21 +313,21 @@ def test_one_start_with_other_data(lab: Lab):
 
 @pytest.mark.slow
 def test_one_data_set_with_other_starts_and_orders(lab: Lab):
-    settings: dict[str, Any] = {"batches": Minibatch(4), "model": WordTableConfig(0.0)}
-    plain = train(lab, 3, **settings).trajectory["table"]
-    same = train(lab, 3, seeds=Seeds(3, data=0, order=0), **settings).trajectory["table"]
+    recipe = dataclasses.replace(RECIPE, model=WordTableConfig(0.0), steps=3, batches=Minibatch(4))
+    plain = lab.train(recipe, 3).trajectory["table"]
+    same = lab.train(recipe, Seeds(3, data=0, order=0)).trajectory["table"]
     for seed in range(3):
         np.testing.assert_array_equal(same.sel(seed=seed), plain.sel(seed=0))
-    orders = train(lab, 3, seeds=Seeds(3, data=0), **settings).trajectory["table"]
+    orders = lab.train(recipe, Seeds(3, data=0)).trajectory["table"]
     assert not np.array_equal(orders.sel(seed=1), orders.sel(seed=0))
-    listed = train(lab, 3, seeds=Seeds((4, 9), data=(0, 1), order=(0, 1)), **settings)
+    listed = lab.train(recipe, Seeds((4, 9), data=(0, 1), order=(0, 1)))
     np.testing.assert_array_equal(listed.trajectory["table"], plain.isel(seed=[0, 1]))
 
 
 def test_a_teacher_goes_with_the_data(lab: Lab):
-    settings: dict[str, Any] = {"model": TaughtConfig(), "task": DrawnNumbers()}
+    recipe = dataclasses.replace(RECIPE, task=DrawnNumbers(), model=TaughtConfig(), steps=0)
     one, other = (
-        train(lab, 0, seeds=seeds, **settings).trajectory["loss"]
+        lab.train(recipe, seeds).trajectory["loss"]
         for seeds in (Seeds(1, start=0, data=3), Seeds((8,), start=0, data=3))
     )
     np.testing.assert_array_equal(one.values, other.values)
@@ -325,10 +342,10 @@ def test_theories_draw_from_the_seeds_that_the_record_names(
     monkeypatch.setattr(
         Lemma2, "flows", lambda self, task, model, seeds, times: asked.append(seeds) or empty
     )
-    model, record = AttentionClassifierConfig("FC", 3), Recording((TopicWords(),))
+    model = AttentionClassifierConfig("FC", 3)
+    recipe = Recipe(TASK, model, GradientDescent(), 0, probes=(TopicWords(),))
     for seeds in ((4, 9), Seeds((4, 9), start=7, data=(1, 2))):
-        training = lab.train(TASK, model, GradientDescent(), 0, record, seeds=seeds)
-        Lemma2().predict(TASK, model, training.trajectory)
+        lab.train(recipe, seeds).beside(Lemma2())
     assert [seeds.tolist() for seeds in asked] == [[[4, 4], [9, 9]], [[7, 1], [7, 2]]]
 
 
@@ -342,17 +359,40 @@ def test_seeds_that_do_not_fit_are_refused(lab: Lab):
 def test_chunks_from_the_cache_and_new_ones_are_one_result(tmp_path):
     """The first chunk has its last state in the cache, the second is new."""
     small = Lab(tmp_path, progress=None, chunk=2)
-    kept = train(small, 4, seeds=2, keep_state=True)
-    both = train(small, 4, seeds=4)
+    recipe = dataclasses.replace(RECIPE, steps=4)
+    keeping = dataclasses.replace(recipe, keep_state=True)
+    kept = small.train(keeping, 2)
+    both = small.train(recipe, 4)
     np.testing.assert_array_equal(
         both.trajectory["table"].isel(seed=[0, 1]), kept.trajectory["table"]
     )
-    again = train(small, 4, seeds=4, start=both, keep_state=True)
-    assert train(small, 4, seeds=4, after=again).trajectory["step"].values.tolist() == [4, 8]
-    assert "data" not in vars(both._engine), "what lay on the devices is let go"
+    again = small.train(keeping, 4, start=both)
+    after = small.train(recipe, 4, after=again)
+    assert after.trajectory["step"].values.tolist() == [4, 8]
+
+
+def examples_on_devices(size: int) -> int:
+    """How many arrays on the devices have a dim of the size of the training set."""
+    gc.collect()
+    return sum(size in array.shape for array in jax.live_arrays())
+
+
+@pytest.mark.parametrize(
+    "task", [dataclasses.replace(TASK, train_size=23), Sentences((2,) * 23)], ids=["drawn", "given"]
+)
+def test_what_lay_on_the_devices_is_let_go(tmp_path, task: Any):
+    """Of a training in chunks whose arm is kept."""
+    seen: list[int] = []
+    lab = Lab(tmp_path, progress=lambda _: seen.append(examples_on_devices(23)), chunk=2)
+    arm = lab.train(dataclasses.replace(FIRST_HALF, task=task), 4)
+    assert max(seen) > 0
+    assert examples_on_devices(23) == 0
+    assert arm.weights.state.learned.table.shape[0] == 4
 
 
 def test_by_length_in_float64(precise_lab: Lab):
-    settings: dict[str, Any] = {"task": Sentences(), "batches": Minibatch(3, by_length=True)}
-    training = train(precise_lab, 3, **settings)
+    recipe = dataclasses.replace(
+        RECIPE, task=Sentences(), steps=3, batches=Minibatch(3, by_length=True)
+    )
+    training = precise_lab.train(recipe, 3)
     assert training.model(seed=1).table.dtype == np.float64

@@ -18,13 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array, Float, PRNGKeyArray
-from one_weight import Weight, WeightConfig, Zeros, arguments
+from one_weight import Weight, WeightConfig, Zeros, train
 
 from saccade.core.interfaces import AbstractProbe, AbstractTask, Batch, Moment
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.progress import FROM_CACHE, Progress
-from saccade.core.recording import Recording
 from saccade.core.run import NOT_KEPT
 from saccade.errors import InterruptedTrainingError
 from saccade.records.schedule import Every
@@ -39,7 +38,7 @@ SCALE = 2.0
 def numbers(lab: Lab, **changes) -> tuple[list[bytes], str]:
     """Every number that a training leaves, and the last note of its progress."""
     heard: list[Progress] = []
-    training = dataclasses.replace(lab, progress=heard.append).train(**arguments(**changes))
+    training = train(dataclasses.replace(lab, progress=heard.append), **changes)
     tables = [training.trajectory, training.snapshot]
     found = [table[name].values.tobytes() for table in tables for name in table.variables]
     return [*found, np.asarray(training.models.weight).tobytes()], heard[-1].note
@@ -248,14 +247,14 @@ class Scale(AbstractProbe):
 
 @case
 def probe(folder: Path, patch: pytest.MonkeyPatch):
-    record = Recording((Scale(),))
-    return lambda: {"record": record}, lambda: patch.setitem(globals(), "SCALE", 3.0)
+    probes = (Scale(),)
+    return lambda: {"probes": probes}, lambda: patch.setitem(globals(), "SCALE", 3.0)
 
 
 @case
 def probe_at_the_ends(folder: Path, patch: pytest.MonkeyPatch):
-    record = Recording(ends=(Scale(),))
-    return lambda: {"record": record}, lambda: patch.setitem(globals(), "SCALE", 3.0)
+    ends = (Scale(),)
+    return lambda: {"ends": ends}, lambda: patch.setitem(globals(), "SCALE", 3.0)
 
 
 @case
@@ -265,7 +264,7 @@ def curvature(folder: Path, patch: pytest.MonkeyPatch):
 
 
 def changed(name: str, before: Any, after: Any) -> Case:
-    """An argument of the call."""
+    """An argument of the call, or a field of its recipe."""
     now = {name: before}
     return lambda folder, patch: (lambda: now, lambda: patch.setitem(now, name, after))
 
@@ -273,7 +272,7 @@ def changed(name: str, before: Any, after: Any) -> Case:
 CASES |= {
     "swept_values": changed("sweep", *({"optimiser.rate": (0.1, rate)} for rate in (0.2, 0.3))),
     "seed": changed("seeds", (0,), (1,)),
-    "schedule": changed("record", Recording(at=Every(1)), Recording(at=Every(2))),
+    "schedule": changed("at", Every(1), Every(2)),
 }
 
 
@@ -379,13 +378,13 @@ def test_same_call_is_found(lab: Lab, tmp_path: Path):
     first, note = numbers(Lab(tmp_path))
     assert note == ""
     before = on_disk(tmp_path)
-    for changes in (
-        {},
-        {"name": "another name"},
-        {"seeds": (0,)},
-        {"record": Recording((), Every(1))},
+    for title, changes in (
+        ("", {}),
+        ("another name", {}),
+        ("", {"seeds": (0,)}),
+        ("", {"probes": [], "at": Every(1)}),
     ):
-        assert numbers(Lab(tmp_path), **changes) == (first, FROM_CACHE)
+        assert numbers(Lab(tmp_path, title=title), **changes) == (first, FROM_CACHE)
     assert on_disk(tmp_path) == before
 
 

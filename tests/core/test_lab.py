@@ -1,13 +1,14 @@
-"""`Lab.train`: members, lengths, keys, minibatches, divergence, cache and the files that hold
-it.
+"""`Lab.train`: members, recipes by name, lengths, keys, minibatches, divergence, cache and the
+files that hold it.
 """
 
 import dataclasses
 import errno
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -29,52 +30,54 @@ from word_table import (
 )
 
 import saccade.core.engine
-import saccade.core.recipe
+import saccade.core.prepared
 from saccade.core.batches import AbstractBatches, Fresh, Minibatch
 from saccade.core.engine import Engine
 from saccade.core.identity import training_digest
-from saccade.core.interfaces import AbstractProbe, Batch
-from saccade.core.lab import Lab, Training
+from saccade.core.interfaces import Batch
+from saccade.core.lab import Lab
 from saccade.core.members import PURPOSES, purpose_key, training_set
 from saccade.core.optimiser import Adam, GradientDescent, GradientFlow
 from saccade.core.progress import Progress
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.core.storage import read_state, write_state
+from saccade.core.training import TrainedArm
 from saccade.errors import ConfigError, FileError, InterruptedTrainingError
 from saccade.models.attention_classifier import AttentionClassifierConfig
-from saccade.records.schedule import AbstractSchedule, AtSteps, Every, Logarithmic
+from saccade.records.schedule import AtSteps, Every, Logarithmic
 
 WORDS = WordList(vocabulary_size=24, train_size=24)
-MODEL = WordTableConfig()
-DESCENT = GradientDescent(0.5)
+RECIPE = Recipe(WORDS, WordTableConfig(), GradientDescent(0.5), 60, probes=(Table(),))
 
 
 def train(
     lab: Lab,
     steps: int = 60,
-    probes: Sequence[AbstractProbe] = (Table(),),
-    at: AbstractSchedule = Every(10),  # noqa: B008 (frozen)
-    ends: Sequence[AbstractProbe] = (),
-    **changes,
-) -> Training:
-    """The training that most tests share: four members, so two per device."""
-    settings = {"task": WORDS, "model": MODEL, "optimiser": DESCENT, "seeds": 4} | changes
-    return lab.train(steps=steps, record=Recording(probes, at, ends), **settings)  # pyright: ignore[reportArgumentType]
+    seeds: int | Sequence[int] = 4,
+    *,
+    sweep: Mapping[str, Sequence[float]] | None = None,
+    **changes: Any,
+) -> TrainedArm:
+    """The training that most tests share, with changes of its recipe: four members, so two per
+    device.
+    """
+    return lab.train(dataclasses.replace(RECIPE, steps=steps, **changes), seeds, sweep=sweep)
 
 
-def state_file(lab: Lab, training: Training) -> Path:
+def state_file(lab: Lab, training: TrainedArm) -> Path:
     return lab.folder / f"{training.digest[:24]}.training"
 
 
 def same_bits(first: xr.Dataset, second: xr.Dataset) -> bool:
-    """Whether two datasets are the same numbers, NaN for NaN."""
+    """Whether two datasets are the same numbers, NaN for NaN, whichever training they are of."""
+    first, second = first.drop_attrs(deep=False), second.drop_attrs(deep=False)
     return first.identical(second) and all(
         first[name].dtype == second[name].dtype for name in first.variables
     )
 
 
 @pytest.fixture(scope="module")
-def plain(lab: Lab) -> Training:
+def plain(lab: Lab) -> TrainedArm:
     return train(lab)
 
 
@@ -82,8 +85,8 @@ def plain(lab: Lab) -> Training:
 
 
 def test_attention_member_in_an_ensemble_equals_the_same_seed_alone(lab: Lab):
-    changes = {"task": TASK, "model": AttentionClassifierConfig("FC", 4, 0.1), "probes": ()}
-    ensemble, alone = train(lab, seeds=5, **changes), train(lab, seeds=(2,), **changes)
+    recipe = Recipe(TASK, AttentionClassifierConfig("FC", 4, 0.1), GradientDescent(0.5), 60)
+    ensemble, alone = lab.train(recipe, 5), lab.train(recipe, (2,))
     # Not bit-equal: three members per device and one alone are compiled to different programs,
     # which sum in different orders.
     xr.testing.assert_allclose(ensemble.trajectory.sel(seed=[2]), alone.trajectory, rtol=1e-5)
@@ -94,19 +97,19 @@ def test_attention_member_in_an_ensemble_equals_the_same_seed_alone(lab: Lab):
     assert float(alone.trajectory["loss"][0, -1]) < 0.9 * float(alone.trajectory["loss"][0, 0])
 
 
-def test_adding_a_member_changes_no_other_member(lab: Lab, plain: Training):
+def test_adding_a_member_changes_no_other_member(lab: Lab, plain: TrainedArm):
     # Three members are padded to four, so both ensembles run the same program: bit-equal.
     fewer = train(lab, seeds=(0, 1, 2))
     assert same_bits(plain.trajectory.sel(seed=[0, 1, 2]), fewer.trajectory)
 
 
-def test_order_of_seeds_changes_no_member(lab: Lab, plain: Training):
+def test_order_of_seeds_changes_no_member(lab: Lab, plain: TrainedArm):
     assert same_bits(
         train(lab, seeds=(3, 1, 0, 2)).trajectory.sel(seed=[0, 1, 2, 3]), plain.trajectory
     )
 
 
-def test_seeds_start_and_end_in_different_places(plain: Training):
+def test_seeds_start_and_end_in_different_places(plain: TrainedArm):
     for step in (0, -1):
         tables = plain.trajectory["table"].isel(step=step).values
         assert len(np.unique(tables.round(4), axis=0)) == 4
@@ -164,15 +167,124 @@ def test_sweeps_of_two_fields_of_one_name_are_a_grid_under_their_whole_paths(lab
     assert len(np.unique(ends.round(5))) == 4
 
 
-def test_models_are_those_of_the_last_step(plain: Training):
+def test_models_are_those_of_the_last_step(plain: TrainedArm):
     np.testing.assert_array_equal(plain.models.table, plain.trajectory["table"].isel(step=-1))
+
+
+# -- recipes by name -------------------------------------------------------------------------------
+
+SHORT = dataclasses.replace(RECIPE, steps=20)
+
+
+def test_recipes_by_name_give_arms_by_name_in_their_order(lab: Lab, plain: TrainedArm):
+    heard: list[Progress] = []
+    recipes = {"short": SHORT, "long": RECIPE}
+    arms = dataclasses.replace(lab, progress=heard.append).train(recipes, 4)
+    assert list(arms) == list(dict.fromkeys(event.name for event in heard)) == ["short", "long"]
+    for name, alone in (("short", lab.train(SHORT, 4)), ("long", plain)):
+        assert arms[name].recipe is recipes[name]
+        assert arms[name].digest == alone.digest
+        assert same_bits(arms[name].trajectory, alone.trajectory)
+
+
+def test_a_start_is_one_arm_for_all_recipes_or_one_by_name(lab: Lab, plain: TrainedArm):
+    def first_tables(start: TrainedArm | dict[str, TrainedArm]) -> list[np.ndarray]:
+        arms = lab.train({"first": SHORT, "second": SHORT}, 4, start=start)
+        assert list(arms) == ["first", "second"]
+        return [arm.trajectory["table"].isel(step=0).values for arm in arms.values()]
+
+    other, drawn = lab.train(SHORT, 4), plain.trajectory["table"].isel(step=0).values
+    np.testing.assert_array_equal(first_tables(plain), [plain.models.table, plain.models.table])
+    both = first_tables({"second": other, "first": plain})
+    np.testing.assert_array_equal(both, [plain.models.table, other.models.table])
+    # Without a start of its own, a recipe's members begin with the weights that their seeds draw.
+    np.testing.assert_array_equal(first_tables({"second": other}), [drawn, other.models.table])
+
+
+def test_recipes_go_on_after_one_arm_or_after_arms_by_name(lab: Lab, plain: TrainedArm):
+    before = {
+        name: lab.train(dataclasses.replace(RECIPE, steps=steps, keep_state=True), 4)
+        for name, steps in (("first", 10), ("second", 20))
+    }
+    named = lab.train({"first": SHORT, "second": SHORT}, 4, after=before)
+    shared = lab.train({"first": SHORT, "second": SHORT}, 4, after=before["second"])
+    for arm, steps in (
+        (named["first"], [10, 20, 30]),
+        (named["second"], [20, 30, 40]),
+        (shared["first"], [20, 30, 40]),
+        (shared["second"], [20, 30, 40]),
+    ):
+        np.testing.assert_array_equal(arm.trajectory["step"], steps)
+        np.testing.assert_array_equal(
+            arm.trajectory["table"], plain.trajectory["table"].sel(step=steps)
+        )
+
+
+@pytest.mark.parametrize("argument", ["start", "after"])
+def test_arm_for_an_unknown_recipe_is_refused(lab: Lab, plain: TrainedArm, argument: str):
+    arms: Any = {argument: {"first": plain, "third": plain}}
+    with pytest.raises(ConfigError) as refusal:
+        lab.train({"first": SHORT, "second": SHORT}, 4, **arms)
+    assert str(refusal.value) == f"{argument}: got third, allowed: first, second"
+    with pytest.raises(ConfigError) as refusal:
+        lab.train(SHORT, 4, **arms)
+    expected = f"{argument}: got the type dict, allowed: a TrainedArm, or None"
+    assert str(refusal.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("recipes", "got"),
+    [
+        ({}, "{}"),
+        ("plain", "'plain'"),
+        ({"plain": WORDS}, "'plain' with the type WordList"),
+        ({"plain": RECIPE, "other": Recipe}, "'other' with the type type"),
+        ({1: RECIPE}, "1 with the type Recipe"),
+    ],
+    ids=["none", "a text", "a task", "a class", "a number"],
+)
+def test_what_is_no_recipe_is_refused(tmp_path: Path, recipes: Any, got: str):
+    with pytest.raises(ConfigError) as refusal:
+        Lab(tmp_path, progress=None).train(recipes)
+    assert str(refusal.value) == (
+        f"recipes: got {got}, allowed: a Recipe, or recipes by name such as "
+        '{"attention": Recipe(...)}'
+    )
+    assert not list(tmp_path.iterdir()), "nothing is trained before the last recipe is checked"
+
+
+def test_title_stands_before_names_of_arms(lab: Lab, plain: TrainedArm):
+    heard: list[Progress] = []
+    watched = dataclasses.replace(lab, progress=heard.append)
+
+    def shown() -> list[str]:
+        watched.train({"FC": RECIPE}, 4)
+        watched.train(RECIPE, 4)
+        names = [event.name for event in heard]
+        heard.clear()
+        return names
+
+    assert shown() == ["FC", "training"]
+    with watched.titled("sen"):
+        assert shown() == ["sen FC", "sen"]
+        with watched.titled("sen_sst"):
+            assert shown() == ["sen_sst FC", "sen_sst"]
+        assert watched.title == "sen"
+    assert shown() == ["FC", "training"]
+
+
+def test_title_ends_with_an_error(tmp_path: Path):
+    lab = Lab(tmp_path, title="before")
+    with pytest.raises(ZeroDivisionError), lab.titled("sen"):
+        _ = 1 / 0
+    assert lab.title == "before"
 
 
 # -- lengths and schedules -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("at", [Every(1), Logarithmic(7), AtSteps((7, 10, 20, 33, 60))])
-def test_longer_run_passes_through_the_numbers_of_the_shorter(lab: Lab, plain: Training, at):
+def test_longer_run_passes_through_the_numbers_of_the_shorter(lab: Lab, plain: TrainedArm, at):
     longer = train(lab, 101, at=at).trajectory
     shared = np.intersect1d(longer["step"], plain.trajectory["step"])
     assert shared.size >= 2
@@ -181,7 +293,7 @@ def test_longer_run_passes_through_the_numbers_of_the_shorter(lab: Lab, plain: T
 
 @pytest.mark.usefixtures("interruptible")
 def test_what_one_dispatch_holds_changes_no_number(
-    plain: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plain: TrainedArm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     rows = []
     advance = Engine.advance
@@ -203,7 +315,7 @@ def test_what_one_dispatch_holds_changes_no_number(
     assert same_bits(train(Lab(tmp_path / "again", progress=None)).trajectory, plain.trajectory)
 
 
-def test_no_steps_gives_the_start(lab: Lab, plain: Training):
+def test_no_steps_gives_the_start(lab: Lab, plain: TrainedArm):
     nothing = train(lab, 0)
     np.testing.assert_array_equal(nothing.trajectory["step"], [0])
     np.testing.assert_array_equal(
@@ -211,7 +323,7 @@ def test_no_steps_gives_the_start(lab: Lab, plain: Training):
     )
 
 
-def test_snapshots_are_taken_at_the_first_and_the_last_step(lab: Lab, plain: Training):
+def test_snapshots_are_taken_at_the_first_and_the_last_step(lab: Lab, plain: TrainedArm):
     training = train(lab, ends=(Table(),))
     np.testing.assert_array_equal(training.snapshot["step"], [0, 60])
     np.testing.assert_array_equal(
@@ -220,7 +332,7 @@ def test_snapshots_are_taken_at_the_first_and_the_last_step(lab: Lab, plain: Tra
 
 
 def test_training_without_snapshots_has_the_loss_at_both_ends_and_nothing_else(
-    lab: Lab, plain: Training
+    lab: Lab, plain: TrainedArm
 ):
     assert set(plain.snapshot.data_vars) == {"loss", "diverged_at"}
     np.testing.assert_array_equal(plain.snapshot["step"], [0, 60])
@@ -277,7 +389,7 @@ def test_seeds_have_data_of_their_own():
     )
 
 
-def test_minibatches_change_neither_start_nor_data(lab: Lab, plain: Training):
+def test_minibatches_change_neither_start_nor_data(lab: Lab, plain: TrainedArm):
     minibatch = train(lab, batches=Minibatch(8)).trajectory
     start = {"step": 0}
     np.testing.assert_array_equal(
@@ -358,7 +470,7 @@ def test_minibatch_training_is_deterministic(lab: Lab):
     assert same_bits(first.trajectory, again.trajectory)
 
 
-def test_one_batch_of_all_examples_is_full_batch_training(lab: Lab, plain: Training):
+def test_one_batch_of_all_examples_is_full_batch_training(lab: Lab, plain: TrainedArm):
     whole = train(lab, batches=Minibatch(WORDS.train_size)).trajectory
     xr.testing.assert_allclose(whole, plain.trajectory, rtol=1e-5, atol=1e-5)
 
@@ -426,7 +538,7 @@ def test_flow_follows_its_closed_form(precise_lab: Lab):
 
 
 @pytest.fixture(scope="module")
-def diverging(lab: Lab) -> Training:
+def diverging(lab: Lab) -> TrainedArm:
     return train(
         lab,
         40,
@@ -449,14 +561,14 @@ def steps_to_infinity(table: np.ndarray, rate: float) -> int:
     return finite.index(False)
 
 
-def test_diverging_member_is_marked_at_its_step(diverging: Training):
+def test_diverging_member_is_marked_at_its_step(diverging: TrainedArm):
     trajectory = diverging.trajectory.sel(seed=0)
     expected = steps_to_infinity(trajectory["table"].sel(rate=1e6, step=0).values, 1e6)
     np.testing.assert_array_equal(trajectory["diverged_at"], [-1, -1, -1, expected])
     assert 0 < expected < 40
 
 
-def test_diverged_member_has_numbers_up_to_its_step_and_none_after(diverging: Training):
+def test_diverged_member_has_numbers_up_to_its_step_and_none_after(diverging: TrainedArm):
     wild = diverging.trajectory.sel(seed=0, rate=1e6)
     end = int(wild["diverged_at"])
     for name in ("loss", "table"):
@@ -465,7 +577,7 @@ def test_diverged_member_has_numbers_up_to_its_step_and_none_after(diverging: Tr
         assert np.all(np.isnan(values[end:]))
 
 
-def test_diverged_member_leaves_its_neighbours_alone(lab: Lab, diverging: Training):
+def test_diverged_member_leaves_its_neighbours_alone(lab: Lab, diverging: TrainedArm):
     # Three members are padded to four: the same number per device, and bit-equal.
     calm = train(
         lab,
@@ -482,7 +594,7 @@ def test_diverged_member_leaves_its_neighbours_alone(lab: Lab, diverging: Traini
         np.testing.assert_allclose(factor.sel(rate=rate), (1 - rate) ** calm["step"], rtol=2e-5)
 
 
-def test_divergence_in_the_very_last_step_counts(lab: Lab, diverging: Training):
+def test_divergence_in_the_very_last_step_counts(lab: Lab, diverging: TrainedArm):
     last = int(diverging.trajectory["diverged_at"].sel(seed=0, rate=1e6))
     sweep = {"optimiser.rate": (0.1, 0.2, 0.5, 1e6)}
     short = train(lab, last, seeds=(0,), loss=squares, sweep=sweep, at=Every(1), ends=(Table(),))
@@ -492,7 +604,7 @@ def test_divergence_in_the_very_last_step_counts(lab: Lab, diverging: Training):
         assert np.all(np.isfinite(dataset["table"].sel(rate=0.5, step=last)))
 
 
-def test_progress_counts_diverged_members_and_averages_the_others(lab: Lab, diverging: Training):
+def test_progress_counts_diverged_members_and_averages_the_others(lab: Lab, diverging: TrainedArm):
     heard: list[Progress] = []
     train(
         dataclasses.replace(lab, progress=heard.append, fresh=True),
@@ -511,7 +623,7 @@ def test_progress_counts_diverged_members_and_averages_the_others(lab: Lab, dive
 # -- cache and digest ------------------------------------------------------------------------------
 
 
-def test_second_call_is_answered_from_the_cache(lab: Lab, plain: Training):
+def test_second_call_is_answered_from_the_cache(lab: Lab, plain: TrainedArm):
     heard: list[Progress] = []
     before = state_file(lab, plain).stat().st_mtime_ns
     again = train(dataclasses.replace(lab, progress=heard.append))
@@ -522,7 +634,7 @@ def test_second_call_is_answered_from_the_cache(lab: Lab, plain: Training):
     np.testing.assert_array_equal(again.models.table, plain.models.table)
 
 
-def test_fresh_trains_again_to_the_same_bits(lab: Lab, plain: Training):
+def test_fresh_trains_again_to_the_same_bits(lab: Lab, plain: TrainedArm):
     heard: list[Progress] = []
     again = train(dataclasses.replace(lab, fresh=True, progress=heard.append))
     assert heard[-1].finished
@@ -563,14 +675,14 @@ def digest_of(monkeypatch: pytest.MonkeyPatch, lab: Lab, **changes) -> str:
         raise _DigestOnlyError
 
     with monkeypatch.context() as patch:
-        patch.setattr(saccade.core.recipe, "training_digest", caught)
+        patch.setattr(saccade.core.prepared, "training_digest", caught)
         with pytest.raises(_DigestOnlyError):
             train(lab, **changes)
     return digests[0]
 
 
 def test_any_change_gives_another_digest(
-    lab: Lab, plain: Training, precise_lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, plain: TrainedArm, precise_lab: Lab, monkeypatch: pytest.MonkeyPatch
 ):
     assert digest_of(monkeypatch, lab) == plain.digest
     digests = {name: digest_of(monkeypatch, lab, **change) for name, change in CHANGES.items()}
@@ -594,7 +706,7 @@ def test_two_losses_of_one_name_are_not_one_training(lab: Lab, monkeypatch: pyte
     assert first == again
 
 
-def test_precision_is_recorded_and_matters(precise_lab: Lab, plain: Training):
+def test_precision_is_recorded_and_matters(precise_lab: Lab, plain: TrainedArm):
     precise = train(precise_lab)
     assert precise.trajectory["table"].dtype == np.float64
     assert plain.trajectory["table"].dtype == np.float32
@@ -610,9 +722,10 @@ def test_unknown_precision_is_refused(tmp_path: Path):
 # -- progress --------------------------------------------------------------------------------------
 
 
-def test_progress_rises_to_a_finished_event(lab: Lab, plain: Training):
+def test_progress_rises_to_a_finished_event(lab: Lab, plain: TrainedArm):
     heard: list[Progress] = []
-    train(dataclasses.replace(lab, fresh=True, progress=heard.append), name="a small one")
+    watched = dataclasses.replace(lab, fresh=True, progress=heard.append)
+    watched.train({"a small one": RECIPE}, 4)
     steps = [event.step for event in heard]
     assert steps == sorted(steps)
     assert steps[-1] == 60
@@ -623,7 +736,7 @@ def test_progress_rises_to_a_finished_event(lab: Lab, plain: Training):
 
 
 def test_result_from_the_cache_says_so_by_default(
-    lab: Lab, plain: Training, capsys: pytest.CaptureFixture[str]
+    lab: Lab, plain: TrainedArm, capsys: pytest.CaptureFixture[str]
 ):
     train(Lab(lab.folder))
     assert capsys.readouterr().err == "training: 60 of 60 steps, from the cache\n"
@@ -638,7 +751,7 @@ def interrupting_at(step: int):
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_interrupted_training_goes_on_to_the_same_bits(lab: Lab, plain: Training, tmp_path: Path):
+def test_interrupted_training_goes_on_to_the_same_bits(lab: Lab, plain: TrainedArm, tmp_path: Path):
     own = Lab(tmp_path, progress=None)
     with pytest.raises(
         InterruptedTrainingError,
@@ -680,7 +793,7 @@ def flipped(content: bytes) -> bytes:
     "damage", [cut, flipped, lambda content: b"", lambda content: b"a letter to the editor" * 20]
 )
 def test_damaged_state_is_refused_by_name_and_left_alone(
-    lab: Lab, plain: Training, tmp_path: Path, damage, fresh: bool
+    lab: Lab, plain: TrainedArm, tmp_path: Path, damage, fresh: bool
 ):
     own = Lab(tmp_path, progress=None, fresh=fresh)
     file = state_file(own, plain)
@@ -693,7 +806,7 @@ def test_damaged_state_is_refused_by_name_and_left_alone(
     assert file.read_bytes() == content
 
 
-def test_state_of_another_training_is_refused_by_name(lab: Lab, plain: Training, tmp_path: Path):
+def test_state_of_another_training_is_refused_by_name(lab: Lab, plain: TrainedArm, tmp_path: Path):
     own = Lab(tmp_path, progress=None)
     file = state_file(own, plain)
     header, arrays = read_state(state_file(lab, plain))
@@ -705,7 +818,7 @@ def test_state_of_another_training_is_refused_by_name(lab: Lab, plain: Training,
     assert file.read_bytes() == content
 
 
-def test_state_that_does_not_fit_is_refused_by_name(lab: Lab, plain: Training, tmp_path: Path):
+def test_state_that_does_not_fit_is_refused_by_name(lab: Lab, plain: TrainedArm, tmp_path: Path):
     own = Lab(tmp_path, progress=None)
     file = state_file(own, plain)
     header, arrays = read_state(state_file(lab, plain))
@@ -717,7 +830,7 @@ def test_state_that_does_not_fit_is_refused_by_name(lab: Lab, plain: Training, t
 
 
 def test_full_disk_ends_training_in_one_sentence(
-    plain: Training, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plain: TrainedArm, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

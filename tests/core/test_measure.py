@@ -10,9 +10,10 @@ import pytest
 from word_table import TASK, Sentences, SplitLoss, Table, TestWords, WordTable, WordTableConfig
 
 from saccade.core.interfaces import Moment
-from saccade.core.lab import Lab, Training
+from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
+from saccade.core.training import TrainedArm
 from saccade.errors import ConfigError
 from saccade.records.schedule import Every
 
@@ -20,9 +21,16 @@ STEPS = (0, 4, 8)
 
 
 @pytest.fixture(scope="module")
-def trained(lab: Lab) -> Training:
-    record = Recording((Table(), TestWords(), Moved()), Every(4))
-    return lab.train(TASK, WordTableConfig(), GradientDescent(0.5), 8, record, seeds=(5, 2))
+def trained(lab: Lab) -> TrainedArm:
+    recipe = Recipe(
+        TASK,
+        WordTableConfig(),
+        GradientDescent(0.5),
+        8,
+        probes=(Table(), TestWords(), Moved()),
+        at=Every(4),
+    )
+    return lab.train(recipe, (5, 2))
 
 
 class Moved(Table):
@@ -34,12 +42,12 @@ class Moved(Table):
         return {"moved": moment.model.table - moment.initial.table}
 
 
-def checkpoints(trained: Training, seed: int) -> list[WordTable]:
+def checkpoints(trained: TrainedArm, seed: int) -> list[WordTable]:
     table = trained.trajectory["table"].sel(seed=seed)
     return [WordTable(jnp.asarray(table.sel(step=step).values)) for step in STEPS]
 
 
-def test_checkpoints_give_the_dataset_of_their_training(lab: Lab, trained: Training):
+def test_checkpoints_give_the_dataset_of_their_training(lab: Lab, trained: TrainedArm):
     runs = {seed: checkpoints(trained, seed) for seed in (5, 2)}
     measured = lab.measure(TASK, runs, (Table(), TestWords(), Moved()), steps=STEPS)
     assert set(measured.variables) == set(trained.trajectory.variables)

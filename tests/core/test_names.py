@@ -49,15 +49,18 @@ def test_what_a_user_needs_is_there():
     needed = """
         AbstractBatch AbstractModel AbstractModelConfig AbstractProbe AbstractTask AbstractTheory
         Adam Arm AtSteps Batch Check Claim Every Figure Fresh FullBatch GradientDescent GradientFlow
-        Lab Line Logarithmic Minibatch Moment Output Panel Record Recording Study Swept Variable
+        Lab Line Logarithmic Minibatch Moment Output Panel Recipe Record Study Swept Variable
         Arrays Cosine EarlyStopping EncoderConfig LabelledText Losses OneCycle PartRate Seeds
-        Training at_start cross_entropy over_seeds over_sweeps require require_positive with_sweep
+        TrainedArm at_start cross_entropy over_seeds over_sweeps require require_positive with_sweep
     """
     assert set(needed.split()) <= {*public_names()} == {*dir(saccade)} - {"__version__"}
 
 
 def test_parts_of_the_engine_are_not_public():
-    engine = "Carry Engine Frame Measured Members Program Run compiler_options is_inexact leaves"
+    engine = """
+        Carry Engine Frame Measured Members PreparedRecipe Program Recording Run Running
+        compiler_options is_inexact leaves
+    """
     assert not set(engine.split()) & {*public_names()}
 
 

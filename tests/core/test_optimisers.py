@@ -2,12 +2,14 @@
 Optax transformation, and time as the integral of the rate.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import xarray as xr
 from jaxtyping import Array, Float
 from word_table import Table, WordList, WordTable, WordTableConfig, squares
 
@@ -15,22 +17,34 @@ from saccade.core.interfaces import AbstractModel, Batch, Output
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent, OptaxOptimiser, PartRate
 from saccade.core.rates import Cosine, OneCycle, Warmup
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.errors import ConfigError
 from saccade.records.schedule import Every
 from saccade.settings import Swept
 
-RECORD = Recording((Table(),), Every(1))
+
+def train(
+    lab: Lab,
+    optimiser: Any,
+    seeds: int = 1,
+    sweep: Mapping[str, Sequence[float]] | None = None,
+) -> xr.Dataset:
+    """The trajectory of six steps; the loss is half the squared norm of the table."""
+    recipe = Recipe(
+        WordList(),
+        WordTableConfig(),
+        optimiser,
+        6,
+        probes=(Table(),),
+        at=Every(1),
+        loss=squares,
+    )
+    return lab.train(recipe, seeds, sweep=sweep).trajectory
 
 
-def train(lab: Lab, optimiser: Any, steps: int = 6, **more: Any):
-    settings: dict[str, Any] = {"loss": squares, "seeds": 1} | more
-    return lab.train(WordList(), WordTableConfig(), optimiser, steps, RECORD, **settings).trajectory
-
-
-def shrunk(lab: Lab, optimiser: Any, steps: int = 6, **more: Any) -> np.ndarray:
-    """The table of every step, relative to the start: the loss is half its squared norm."""
-    table = train(lab, optimiser, steps, **more)["table"].squeeze("seed")
+def shrunk(lab: Lab, optimiser: Any) -> np.ndarray:
+    """The table of every step, relative to the start."""
+    table = train(lab, optimiser)["table"].squeeze("seed")
     return np.asarray((table / table.isel(step=0)).isel(word=0, label=0))
 
 
@@ -76,7 +90,7 @@ def test_a_training_follows_its_schedule_and_its_time(lab: Lab):
 def test_floats_of_optimiser_and_schedule_are_swept(lab: Lab):
     swept = {"optimiser.schedule.floor": (0.0, 0.5), "optimiser.decay": (0.0, 0.1)}
     optimiser = GradientDescent(0.1, schedule=Cosine(4), decay=0.0)
-    record = train(lab, optimiser, sweep=swept, seeds=1)
+    record = train(lab, optimiser, sweep=swept)
     assert record["time"].dims == ("schedule.floor", "step"), "decay changes no time"
     for floor in (0.0, 0.5):
         for decay in (0.0, 0.1):
@@ -106,9 +120,9 @@ def two_tables(task: Any, key: Any) -> TwoTables:
     return TwoTables({name: WordTable(jnp.ones((3, 2))) for name in ("first", "second")})
 
 
-def ends(lab: Lab, optimiser: Any, **more: Any) -> tuple[float, float]:
+def ends(lab: Lab, optimiser: Any, frozen: Sequence[str] = ()) -> tuple[float, float]:
     """Both tables after two steps from 1: each entry's gradient is the entry."""
-    models = lab.train(WordList(), two_tables, optimiser, 2, seeds=1, **more).models
+    models = lab.train(Recipe(WordList(), two_tables, optimiser, 2, frozen=frozen), 1).models
     tables = [np.asarray(models.inner[name].table) for name in ("first", "second")]
     assert all(np.ptp(table) == 0 for table in tables)
     return float(tables[0].flat[0]), float(tables[1].flat[0])
@@ -160,17 +174,17 @@ def test_settings_that_make_no_sense_are_refused(kind, settings, problem):
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("optimiser", "frozen"),
     [
-        {"optimiser": GradientDescent(0.1, decay=0.1, decayed=("outer",))},
-        {"optimiser": GradientDescent(0.1, parts=(PartRate("outer", 0.5),))},
-        {"optimiser": GradientDescent(0.1), "frozen": ("outer",)},
+        (GradientDescent(0.1, decay=0.1, decayed=("outer",)), ()),
+        (GradientDescent(0.1, parts=(PartRate("outer", 0.5),)), ()),
+        (GradientDescent(0.1), ("outer",)),
     ],
 )
-def test_a_path_that_names_nothing_is_refused_with_those_that_do(lab: Lab, more):
+def test_a_path_that_names_nothing_is_refused_with_those_that_do(lab: Lab, optimiser, frozen):
     paths = "inner.first.table, inner.second.table"
     with pytest.raises(ConfigError, match=f": got 'outer', allowed: .*{paths}"):
-        lab.train(WordList(), two_tables, steps=2, seeds=1, **more)
+        ends(lab, optimiser, frozen)
 
 
 # -- any Optax transformation ----------------------------------------------------------------------

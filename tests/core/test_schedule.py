@@ -1,12 +1,15 @@
 """Recorded steps: from 0 to the end, ascending, wherever the schedule puts them."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from word_table import Table
+from word_table import Table, WordList, WordTableConfig
 
-from saccade.core.recording import Recording
+from saccade.core.optimiser import GradientDescent
+from saccade.core.recipe import Recipe
 from saccade.errors import ConfigError
 from saccade.records.schedule import AbstractSchedule, AtSteps, DenseThenEven, Every, Logarithmic
 
@@ -103,8 +106,9 @@ def test_impossible_steps_are_refused(at):
         AtSteps(at)
 
 
-def test_recording_takes_one_probe_or_several():
-    table = Table()
-    assert Recording(table).probes == Recording([table]).probes == (table,)  # pyright: ignore[reportArgumentType]
-    assert Recording(ends=table).ends == (table,)  # pyright: ignore[reportArgumentType]
-    assert (Recording().probes, Recording().at, Recording().ends) == ((), Every(10), ())
+def test_recipe_takes_one_probe_or_several():
+    plain, table = Recipe(WordList(), WordTableConfig(), GradientDescent(0.1), 1), Table()
+    for probes in (table, [table]):
+        assert dataclasses.replace(plain, probes=probes).probes == (table,)
+        assert dataclasses.replace(plain, ends=probes).ends == (table,)
+    assert (plain.probes, plain.at, plain.ends) == ((), Every(10), ())

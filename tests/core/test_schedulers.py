@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from one_weight import arguments
+from one_weight import train
 
-from saccade.core.lab import Lab, Progress
+from saccade.core.lab import Lab
+from saccade.core.progress import Progress
 from saccade.core.schedulers import (
     Failure,
     LocalProcesses,
@@ -182,7 +183,7 @@ def test_a_chunk_that_is_trained_again_meanwhile_is_refused(tmp_path):
     from saccade.core.storage import read_state, write_state
 
     lab = Lab(tmp_path, progress=None, chunk=2)
-    training = lab.train(**arguments(seeds=4))
+    training = train(lab, 4)
     file = next(iter(sorted(tmp_path.glob("*.training"))))
     header, arrays = read_state(file)
     write_state(file, header | {"finished": False}, arrays)
@@ -195,9 +196,9 @@ def test_a_chunk_that_is_trained_again_meanwhile_is_refused(tmp_path):
 def test_large_variables_lie_in_a_file_that_is_gone_with_them(tmp_path, monkeypatch):
     from saccade.core import dataset
 
-    whole = Lab(tmp_path / "a", progress=None).train(**arguments(seeds=5))
+    whole = train(Lab(tmp_path / "a", progress=None), 5)
     monkeypatch.setattr(dataset, "IN_MEMORY", 0)
-    chunked = Lab(tmp_path / "b", progress=None, chunk=2).train(**arguments(seeds=5))
+    chunked = train(Lab(tmp_path / "b", progress=None, chunk=2), 5)
     np.testing.assert_allclose(chunked.trajectory["loss"], whole.trajectory["loss"], rtol=1e-6)
     base: Any = chunked.trajectory["loss"].values
     while base is not None and not isinstance(base, np.memmap):

@@ -13,7 +13,7 @@ from saccade.core.batches import Minibatch, buckets_of
 from saccade.core.interfaces import END, SentencePairs
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.errors import ConfigError
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_entropy
 from saccade.models.word_proxy import WordProxyConfig
@@ -77,15 +77,17 @@ def test_minibatches_by_length_see_short_pairs(lab: Lab):
     task = ParallelText.example()
     buckets = buckets_of(task.splits["train"].lengths, 1)
     assert len(buckets.longest) > 1
-    training = lab.train(
+    recipe = Recipe(
         task,
         SequenceToSequenceConfig(hidden=4),
         Adam(1e-2),
         12,
+        probes=(TokenAccuracy(), PairWords(pairs=2)),
+        at=Every(6),
         batches=Minibatch(1, by_length=True),
         loss=spying,
-        record=Recording((TokenAccuracy(), PairWords(pairs=2)), Every(6)),
     )
+    training = lab.train(recipe)
     assert {((1, longest), (1, longest)) for longest in buckets.longest} <= seen
     assert np.isfinite(training.trajectory["loss"]).all()
     assert training.trajectory.attrs["corpus_sha256"] == task.checksum
@@ -94,25 +96,33 @@ def test_minibatches_by_length_see_short_pairs(lab: Lab):
 @pytest.mark.parametrize("probe", [AttentionPlaces(), AttentionOffsets(), LexicalKnowledge()])
 def test_probes_that_need_an_alignment_say_so_before_training(lab: Lab, probe):
     name = type(probe).__name__
+    recipe = Recipe(
+        ParallelText.example(),
+        SequenceToSequenceConfig(hidden=4),
+        Adam(1e-2),
+        10_000_000,
+        probes=(probe,),
+        at=Every(100),
+    )
     with pytest.raises(
         ConfigError,
         match=rf"^probe {name}: cannot be used with ParallelText: it needs the alignment of the "
         r"words, which these pairs do not have; allowed: pairs of LexiconSentences or Copying",
     ):
-        lab.train(
-            ParallelText.example(),
-            SequenceToSequenceConfig(hidden=4),
-            Adam(1e-2),
-            10_000_000,
-            record=Recording((probe,), Every(100)),
-        )
+        lab.train(recipe)
 
 
 def test_tables_need_no_alignment(lab: Lab):
     task = ParallelText.example()
-    model = SequenceToSequenceConfig(hidden=4)
-    record = Recording((PositionTables(pairs=3), PairWords(pairs=3)), Every(1))
-    tables = lab.train(task, model, Adam(1e-2), 1, record=record).trajectory
+    recipe = Recipe(
+        task,
+        SequenceToSequenceConfig(hidden=4),
+        Adam(1e-2),
+        1,
+        probes=(PositionTables(pairs=3), PairWords(pairs=3)),
+        at=Every(1),
+    )
+    tables = lab.train(recipe).trajectory
     batch = task.splits["test"].examples(jnp.arange(3))
     assert tables["alpha"].shape[-3:] == (3, batch.target.shape[1], batch.source.shape[1])
     words = (batch.target != END)[..., None] & np.asarray(batch.source_mask)[:, None]

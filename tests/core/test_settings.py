@@ -19,7 +19,7 @@ from saccade.core.interfaces import AbstractModelConfig
 from saccade.core.lab import Lab
 from saccade.core.members import Members
 from saccade.core.optimiser import GradientDescent, GradientFlow
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.settings import (
@@ -269,9 +269,8 @@ def test_members_of_a_sweep_inside_a_tuple_are_filled_in(lab: Lab):
     """Standard deviations 1 and s from one key: 1 + s times the table of the first alone."""
     swept = Swept.over("spread", (0.5, 1.0, 3.0))
     model = SummedConfig((WordTableConfig(), WordTableConfig(table_std=swept)))  # pyright: ignore[reportArgumentType]
-    table = lab.train(
-        NumberedExamples(), model, GradientDescent(0.1), 0, Recording((Table(),)), seeds=2
-    ).trajectory["table"]
+    recipe = Recipe(NumberedExamples(), model, GradientDescent(0.1), 0, probes=(Table(),))
+    table = lab.train(recipe, 2).trajectory["table"]
     assert table.dims[:2] == ("spread", "seed")
     np.testing.assert_array_equal(table["spread"], swept.grid)
     assert np.all(table != 0)

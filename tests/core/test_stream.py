@@ -3,7 +3,9 @@
 import dataclasses
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,35 +19,37 @@ from word_table import (
     WordTableConfig,
     label_visits,
     visits,
+    without_seconds,
 )
 
 from saccade.core.batches import Fresh, Minibatch
-from saccade.core.lab import Lab, Training
+from saccade.core.lab import Lab
 from saccade.core.members import initial_model, purpose_key, training_set
 from saccade.core.optimiser import Adam, GradientDescent
 from saccade.core.progress import Progress
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
+from saccade.core.training import TrainedArm
 from saccade.errors import InterruptedTrainingError
 from saccade.records.schedule import AtSteps, Every
 
 TASK = DrawnNumbers()
-EMPTY = WordTableConfig(0.0)
 SIZE, STEPS = 8, 12
+RECIPE = Recipe(
+    TASK,
+    WordTableConfig(0.0),
+    GradientDescent(1.0),
+    STEPS,
+    probes=(Table(),),
+    at=Every(1),
+    batches=Fresh(SIZE),
+    loss=visits,
+)
+"""Counts the words of its batches: a step at rate 1 adds 1 to the row of every example."""
 
 
-def train(lab: Lab, **changes) -> Training:
-    """Counts the words of its batches: a step at rate 1 adds 1 to the row of every example."""
-    settings = {
-        "task": TASK,
-        "model": EMPTY,
-        "optimiser": GradientDescent(1.0),
-        "steps": STEPS,
-        "record": Recording((Table(),), Every(1)),
-        "seeds": 4,
-        "batches": Fresh(SIZE),
-        "loss": visits,
-    }
-    return lab.train(**(settings | changes))
+def train(lab: Lab, seeds: int | Sequence[int] = 4, **changes: Any) -> TrainedArm:
+    """Train the recipe, with some changes of its fields."""
+    return lab.train(dataclasses.replace(RECIPE, **changes), seeds)
 
 
 def words_of_step(seed: int, step: int) -> np.ndarray:
@@ -54,16 +58,16 @@ def words_of_step(seed: int, step: int) -> np.ndarray:
     return np.asarray(TASK.sample(key, SIZE).words[:, 0])
 
 
-def counts(training: Training) -> xr.DataArray:
+def counts(training: TrainedArm) -> xr.DataArray:
     return training.trajectory["table"].isel(label=0)
 
 
 @pytest.fixture(scope="module")
-def streamed(lab: Lab) -> Training:
+def streamed(lab: Lab) -> TrainedArm:
     return train(lab)
 
 
-def test_every_step_sees_the_examples_that_its_key_draws(streamed: Training):
+def test_every_step_sees_the_examples_that_its_key_draws(streamed: TrainedArm):
     seen = counts(streamed).diff("step")
     for seed in range(4):
         for step in range(STEPS):
@@ -71,7 +75,7 @@ def test_every_step_sees_the_examples_that_its_key_draws(streamed: Training):
             np.testing.assert_array_equal(seen.sel(seed=seed, step=step + 1), expected)
 
 
-def test_examples_are_new_at_every_step_and_for_every_seed(streamed: Training):
+def test_examples_are_new_at_every_step_and_for_every_seed(streamed: TrainedArm):
     """Of 384 draws from 4000 words, 18 pairs are expected to be equal; of a training set of 24,
     all would be.
     """
@@ -84,7 +88,7 @@ def test_examples_are_new_at_every_step_and_for_every_seed(streamed: Training):
         assert np.isin(words_of_step(seed, 0), known).sum() < SIZE
 
 
-def test_the_training_set_only_measures(streamed: Training):
+def test_the_training_set_only_measures(streamed: TrainedArm):
     """The recorded loss is that of the fixed training set: minus the visits to its words, in
     both columns.
     """
@@ -98,15 +102,13 @@ def test_the_training_set_only_measures(streamed: Training):
 
 
 def test_a_seed_sees_the_same_stream_in_any_company_and_on_any_schedule(
-    lab: Lab, streamed: Training
+    lab: Lab, streamed: TrainedArm
 ):
-    alone = train(lab, seeds=(2,), record=Recording((Table(),), AtSteps((5,))))
+    alone = train(lab, seeds=(2,), at=AtSteps((5,)))
     np.testing.assert_array_equal(
         counts(alone).sel(seed=2), counts(streamed).sel(seed=2, step=[0, 5, STEPS])
     )
-    longer = train(
-        lab, steps=20, record=Recording((Table(),), AtSteps((7, STEPS))), seeds=(3, 0, 2, 1)
-    )
+    longer = train(lab, seeds=(3, 0, 2, 1), steps=20, at=AtSteps((7, STEPS)))
     shared = [0, 7, STEPS]
     np.testing.assert_array_equal(
         counts(longer).sel(seed=range(4), step=shared), counts(streamed).sel(step=shared)
@@ -128,13 +130,13 @@ def interrupting_at(step: int):
 
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_stream_goes_on_to_the_same_bits(lab: Lab, tmp_path: Path):
-    changes = {"optimiser": Adam(0.1), "steps": 60, "record": Recording((Table(),))}
-    whole = train(lab, **changes)
+    recipe = dataclasses.replace(RECIPE, optimiser=Adam(0.1), steps=60, at=Every(10))
+    whole = lab.train(recipe, 4)
     own = Lab(tmp_path, progress=None)
     with pytest.raises(InterruptedTrainingError, match=r"at step \d+ of 60"):
-        train(dataclasses.replace(own, progress=interrupting_at(20)), **changes)
-    resumed = train(own, **changes)
-    assert resumed.trajectory.identical(whole.trajectory)
+        dataclasses.replace(own, progress=interrupting_at(20)).train(recipe, 4)
+    resumed = own.train(recipe, 4)
+    assert without_seconds(resumed.trajectory).identical(without_seconds(whole.trajectory))
     assert np.any(whole.trajectory["table"].isel(step=-1) != whole.trajectory["table"].sel(step=20))
 
 
@@ -144,9 +146,8 @@ TAUGHT = TaughtConfig()
 
 
 @pytest.fixture(scope="module")
-def taught(lab: Lab) -> Training:
-    record = Recording((Table(), Labels()), Every(1))
-    return train(lab, model=TAUGHT, record=record, loss=label_visits, steps=3)
+def taught(lab: Lab) -> TrainedArm:
+    return train(lab, model=TAUGHT, probes=(Table(), Labels()), loss=label_visits, steps=3)
 
 
 def labels_of_words(seed: int) -> np.ndarray:
@@ -156,7 +157,7 @@ def labels_of_words(seed: int) -> np.ndarray:
     return np.asarray(start.table).argmax(axis=1) ^ np.asarray(turned)
 
 
-def test_targets_are_those_of_the_members_own_start(taught: Training):
+def test_targets_are_those_of_the_members_own_start(taught: TrainedArm):
     for seed in range(4):
         labels = labels_of_words(seed)
         train_words = np.asarray(training_set(TASK, seed).words)[:, 0]
@@ -172,7 +173,7 @@ def test_targets_are_those_of_the_members_own_start(taught: Training):
     assert len({labels_of_words(seed).tobytes() for seed in range(4)}) == 4
 
 
-def test_streamed_examples_have_the_same_teacher(taught: Training):
+def test_streamed_examples_have_the_same_teacher(taught: TrainedArm):
     moved = (taught.trajectory["table"] - taught.trajectory["table"].isel(step=0)).round()
     for seed in range(4):
         labels = labels_of_words(seed)

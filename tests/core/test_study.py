@@ -43,9 +43,7 @@ def experiment(config: ExampleConfig, lab: Lab) -> Mapping[str, Arm]:
         {"rate": list(rates), "seed": np.arange(config.seeds), "step": [0]},
         {"seconds": 2.0},
     )
-    arm = Arm(
-        trajectory if swept else trajectory.isel(rate=0, drop=True), xr.Dataset(), xr.Dataset()
-    )
+    arm = Arm(trajectory if swept else trajectory.isel(rate=0, drop=True))
     return {"one": arm, "two": arm}
 
 
@@ -103,6 +101,18 @@ def test_an_experiment_gives_arms(tmp_path: Path):
     wrong = dataclasses.replace(STUDY, experiment=lambda config, lab: {"main": 3})
     with pytest.raises(ConfigError, match="experiment gave the type int, allowed: a dict of arms"):
         wrong.run(wrong.config("quick"), Lab(tmp_path, progress=None))
+
+
+def test_the_name_of_the_study_stands_before_those_of_its_arms(tmp_path: Path):
+    lab, titles = Lab(tmp_path, progress=None, title="before"), []
+
+    def titled(config: ExampleConfig, lab: Lab) -> Mapping[str, Arm]:
+        titles.append(lab.title)
+        return experiment(config, lab)
+
+    study = dataclasses.replace(STUDY, experiment=titled)
+    study.run(study.config("quick"), lab)
+    assert (titles, lab.title) == (["example"], "before")
 
 
 def test_a_claim_has_an_id_of_its_own():

@@ -323,7 +323,7 @@ def record_of(**variables: Any) -> Record:
     dims = ("seed", "step", "layer", "head")
     data = {name: (dims, np.asarray(values, float)) for name, values in variables.items()}
     run = xr.Dataset(data, {"seed": [0, 1], "step": [0, 10]})
-    arm = Arm(run, xr.Dataset(), xr.Dataset())
+    arm = Arm(run)
     return Record("mine", "quick", {}, {"one": arm}, {}, "CPU", "float32", 0.0, title="Mine")
 
 

@@ -230,7 +230,7 @@ def test_no_lexical_signal_is_one_of_all_seeds():
 
 
 def record_of(run: xr.Dataset) -> Record:
-    arm = Arm(run, xr.Dataset(), xr.Dataset())
+    arm = Arm(run)
     return Record("mine", "quick", {}, {"one": arm}, {}, "CPU", "float32", 0.0)
 
 
@@ -330,7 +330,7 @@ def test_planted_weights_are_those_that_were_asked_for():
 def test_recorded_numbers_are_enough_for_every_fault_of_a_family(family):
     """By their shapes alone; what cannot be checked is another model's."""
     setup = healthy(family, "adam", "small")
-    probes = setup.recording.probes
+    probes = setup.probes
     names = {name for probe in probes for name in probe.variables} | {"loss", "diverged_at"}
     lacking = {type(one) for one in NUMBERED.values() if not set(one.needs) <= names}
     others = {NoLexicalSignal} if family != "documents" else {NoLexicalSignal, Bypassed}
@@ -348,5 +348,5 @@ def test_recorded_numbers_are_enough_for_every_fault_of_a_family(family):
 
 
 def test_the_recurrent_model_records_its_lexical_probe():
-    (probe,) = copying().recording.probes
+    (probe,) = copying().probes
     assert set(NoLexicalSignal.needs) <= set(probe.variables)

@@ -10,7 +10,7 @@ import pytest
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.data.vocabulary import PADDING
 from saccade.diagnosis.catalogue import Diagnosis, diagnose
 from saccade.diagnosis.no_lexical_signal import NoLexicalSignal
@@ -79,16 +79,16 @@ def test_softmax_without_keys_is_blind_and_gaussian_attention_is_not(tmp_path):
 
 def attended(task: Any, folder: Path, padding: int | None) -> Diagnosis:
     """A few steps of Lu's classifier."""
-    probe = AttentionStatistics("train", padding=padding)
-    training = Lab(folder, progress=None).train(
+    recipe = Recipe(
         task,
         AttentionClassifierConfig(dimension=3),
         GradientDescent(0.1),
         2,
-        Recording((probe,), AtSteps((0, 2))),
-        seeds=2,
+        probes=(AttentionStatistics("train", padding=padding),),
+        at=AtSteps((0, 2)),
     )
-    (found,) = diagnose(record_of({"words": Arm.of(training)}))
+    arm = Lab(folder, progress=None).train(recipe, seeds=2)
+    (found,) = diagnose(record_of({"words": arm}))
     return found
 
 

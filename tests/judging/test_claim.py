@@ -68,7 +68,7 @@ def record_of(
         },
         coords={"seed": np.arange(array.shape[-1]), "step": [0, 10], **sweeps},
     )
-    arms = {"main": Arm(trajectory, xr.Dataset(), xr.Dataset()), **more}
+    arms = {"main": Arm(trajectory), **more}
     return Record("example", "quick", {"sweeps": sweeps}, arms, {}, "CPU, 2 cores", "float32", 1.0)
 
 
@@ -808,7 +808,7 @@ def test_members_that_diverged_elsewhere_do_not_count():
     values = xr.DataArray(
         np.zeros((2, 3, 1)), dims=("rate", "seed", "step"), coords={**lost.coords, "step": [0]}
     )
-    arm = Arm(xr.Dataset({"loss": values, "diverged_at": lost}), xr.Dataset(), xr.Dataset())
+    arm = Arm(xr.Dataset({"loss": values, "diverged_at": lost}))
     record = Record("study", "custom", {}, {"swept_1": arm}, {}, "cpu", "float32", 0.0)
 
     def at(rate: float, arms: str = "swept_*") -> str:

@@ -58,7 +58,7 @@ def experiment(config, lab):
     error = xr.DataArray(np.float32([[0.5], [0.6], [0.9], [1.7]]), dims=("seed", "step"))
     lost = xr.DataArray(np.full(config.seeds, -1), dims="seed")
     trajectory = xr.Dataset({"error": error, "diverged_at": lost}, {"step": [0]})
-    return {"main": Arm(trajectory, xr.Dataset(), xr.Dataset())}
+    return {"main": Arm(trajectory)}
 
 
 def measure(power, arms, config, *, offset=0.0):
@@ -313,7 +313,7 @@ SMALL, MANY = AtMost(1.0), AtMost(0.0)
 def evidence(values: list[float], bound: Any = SMALL, **options: Any) -> Any:
     """What a claim computes from a record with these errors."""
     error = xr.DataArray(np.asarray(values), dims="seed")
-    arm = Arm(xr.Dataset({"error": error}), xr.Dataset(), xr.Dataset())
+    arm = Arm(xr.Dataset({"error": error}))
     record = Record("any", "quick", {}, {"main": arm}, {}, "CPU", "float64", 1.0)
     measured = lambda arms, config: arms["main"].trajectory["error"]  # noqa: E731
     check = Check("error", measured, bound, "main", EverySeed(), **options)
@@ -366,7 +366,7 @@ def test_evidence_is_plain_json(where):
 
     check = Check("error", measured, AtMost(1.0), "main", EverySeed(), where=where)
     error = xr.Dataset({"error": ("seed", [0.1, 0.2, 0.3])})
-    arm = Arm(error, xr.Dataset(), xr.Dataset())
+    arm = Arm(error)
     record = Record("any", "quick", {}, {"main": arm}, {}, "CPU", "float64", 1.0)
     found = Claim("X-1", "It is small", "ours", check, "none").judge(record, None).evidence
     assert json.loads(json.dumps(found, allow_nan=False)) == found

@@ -15,7 +15,7 @@ from saccade.core.interfaces import Batch
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
 from saccade.core.paths import paths
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.errors import ConfigError
 from saccade.models.encoder import Encoder, EncoderConfig, dropped
 from saccade.models.fused_attention import in_rows, with_rounding
@@ -346,14 +346,14 @@ def test_a_record_says_how_attention_was_computed():
     on_gpu = jax.default_backend() == "gpu"
     assert said.startswith("explicit, in blocks: ")
     assert ("in eights" if on_gpu else "no fused attention on cpu") in said
-    record = Recording((), Every(1))
-    trained = Lab(progress=None).train(
+    recipe = Recipe(
         KeywordSentences(length=5, words=6, train_size=8, test_size=4),
         dataclasses.replace(CONFIG, fused=True, layers=1, dropout=0.0),
         GradientDescent(0.1),
         1,
-        record,
+        at=Every(1),
     )
+    trained = Lab(progress=None).train(recipe)
     assert trained.trajectory.attrs["attention_form"] == said
 
 

@@ -1,6 +1,5 @@
 """Attention by blocks and by the fused kernel of softmax equals the explicit form."""
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -10,6 +9,7 @@ import pytest
 
 from saccade.core.batches import Minibatch
 from saccade.core.optimiser import GradientDescent
+from saccade.core.recipe import Recipe
 from saccade.models import fused_attention
 from saccade.models.encoder import EncoderConfig
 from saccade.models.fused_attention import by_softmax, in_rows, mixed, why_not_fused
@@ -86,12 +86,20 @@ def test_either_kernel_is_a_softmax_with_more_features(kernel, seen, scale):
 @each_mask
 def test_the_fused_kernel_is_called_with_shapes_that_it_takes(kernel, seen, monkeypatch):
     """On a CPU, by JAX's own attention in place of cuDNN's: the Gaussian kernel has extra keys."""
-    unfused = partial(jax.nn.dot_product_attention, implementation="xla")
-    without_cudnn = lambda *inputs, implementation, **more: unfused(*inputs, **more)  # noqa: E731
+    on_any_device = jax.nn.dot_product_attention
+
+    def without_cudnn(*inputs: Any, scale: float, implementation: str) -> Any:
+        assert implementation == "cudnn"
+        return on_any_device(*inputs, scale=scale)
+
     monkeypatch.setattr(jax.nn, "dot_product_attention", without_cudnn)
-    parts, mask = drawn()[:3], None if seen is None else jnp.asarray(seen)
-    sums = by_softmax(KERNELS[kernel], *parts, mask, fused_attention._cudnn, jnp.float32)
-    np.testing.assert_allclose(sums, plain(KERNELS[kernel], *parts, mask), rtol=1e-4, atol=1e-5)
+    queries, keys, values, _ = drawn()
+    mask = None if seen is None else jnp.asarray(seen)
+    sums = by_softmax(
+        KERNELS[kernel], queries, keys, values, mask, fused_attention._cudnn, jnp.float32
+    )
+    wanted = plain(KERNELS[kernel], queries, keys, values, mask)
+    np.testing.assert_allclose(sums, wanted, rtol=1e-4, atol=1e-5)
 
 
 @each_kernel
@@ -219,8 +227,9 @@ def test_a_training_with_fused_attention_calls_the_fused_kernel(kernel, fusing, 
     words = random.integers(1, 9, (12, 8))
     task = Arrays.of((words, words[:, 0] % 2), test=(words, words[:, 0] % 2))
     model = EncoderConfig(1, 2, 16, 16, kernel=kernel, fused=True)
+    recipe = Recipe(task, model, GradientDescent(0.05), 2, batches=Minibatch(4))
     with pytest.raises(Exception, match="the fused kernel was called"):
-        lab.train(task, model, GradientDescent(0.05), 2, seeds=1, batches=Minibatch(4))
+        lab.train(recipe, seeds=1)
 
 
 @each_kernel
@@ -272,7 +281,8 @@ def test_an_encoder_trains_alike_fused_and_explicitly(kernel, length, lab):
     losses = []
     for fused in (False, True):
         model = EncoderConfig(2, 2, 32, 32, dropout=0.0, kernel=kernel, fused=fused)
-        trained = lab.train(task, model, GradientDescent(0.05), 20, seeds=2, batches=Minibatch(8))
+        recipe = Recipe(task, model, GradientDescent(0.05), 20, batches=Minibatch(8))
+        trained = lab.train(recipe, seeds=2)
         losses.append(trained.trajectory["loss"].values)
         said = trained.trajectory.attrs.get("attention_form")
         assert said == ("fused, in bfloat16" if fused else None)

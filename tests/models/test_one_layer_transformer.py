@@ -18,7 +18,7 @@ from scipy.stats import binom
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.errors import ConfigError
 from saccade.models.counting import id_counts
 from saccade.models.one_layer_transformer import (
@@ -498,14 +498,13 @@ def test_a_swept_ridge_and_swept_masking_train_each_member_with_its_own(precise_
     task = dataclasses.replace(PLAIN, train_size=6, test_size=1)
     model = OneLayerTransformerConfig(attention="uniform", start_std=0.0)
     sweep = {"task.masking.selected": [0.3, 0.9], "model.ridge": [0.0, 0.4]}
-    training = precise_lab.train(
-        task, model, GradientDescent(0.1), 2, Recording(at=Every(1)), seeds=1, sweep=sweep
-    )
-    loss = training.trajectory["loss"].isel(seed=0)
+    recipe = Recipe(task, model, GradientDescent(0.1), 2, at=Every(1))
+    arm = precise_lab.train(recipe, seeds=1, sweep=sweep)
+    loss = arm.trajectory["loss"].isel(seed=0)
     assert loss.dims == ("masking.selected", "ridge", "step")
     np.testing.assert_allclose(loss.sel(step=0), 1, **EXACT)  # outputs of 0
     with jax.enable_x64(True):
-        tables = np.asarray(training.models.values).reshape(2, 2, 7, 7)  # selected ridge
+        tables = np.asarray(arm.models.values).reshape(2, 2, 7, 7)  # selected ridge
     first = (tables[:, 0] - tables[:, 1]) / (0.1 * 2 * 0.4)
     gap = np.asarray(loss.sel(ridge=0.4, step=1) - loss.sel(ridge=0.0, step=1))
     np.testing.assert_allclose(gap, 0.4 * np.sum(first**2, axis=(1, 2)), **EXACT)

@@ -15,6 +15,7 @@ from plain_recurrence import states
 from saccade.core.batches import Minibatch
 from saccade.core.interfaces import END, START, Output, SentencePairs
 from saccade.core.optimiser import Adam
+from saccade.core.recipe import Recipe
 from saccade.errors import ConfigError
 from saccade.models import translator
 from saccade.models.kernels import KERNELS, Gaussian
@@ -399,8 +400,8 @@ def test_a_training_sweeps_dropout(lab):
     """In the engine, which gives a new key at every step, and None when it measures."""
     task = LexiconSentences.example()
     config = TranslatorConfig(hidden=4, dropout=Swept.over("dropout", [0.0, 0.5]))  # pyright: ignore[reportArgumentType]
-    training = lab.train(task, config, Adam(0.01), 3, batches=Minibatch(4), seeds=1)
-    losses = np.asarray(training.trajectory["loss"].isel(seed=0).transpose("dropout", "step"))
+    arm = lab.train(Recipe(task, config, Adam(0.01), 3, batches=Minibatch(4)), seeds=1)
+    losses = np.asarray(arm.trajectory["loss"].isel(seed=0).transpose("dropout", "step"))
     assert np.all(np.isfinite(losses))
     assert losses[0, 0] == losses[1, 0], "one start, measured without dropout"
     assert losses[0, -1] != losses[1, -1]

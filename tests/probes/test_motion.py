@@ -13,7 +13,7 @@ from saccade.core.interfaces import Moment
 from saccade.core.lab import Lab
 from saccade.core.members import initial_model, training_set
 from saccade.core.optimiser import Adam
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.errors import ConfigError
 from saccade.models.attention_regression import AttentionRegression
 from saccade.models.encoder import EncoderConfig
@@ -213,14 +213,13 @@ def test_second_moments_follow_a_training(tmp_path):
     task = KeywordSentences(length=4, words=5, train_size=8, test_size=2)
     config = EncoderConfig(1, 1, 4, 4, 0.0)
     part = "layers.0.attention.query"
-    record = Recording((SecondMoments((part,)),))
-    training = Lab(tmp_path, progress=None).train(
-        task, config, Adam(1e-3, epsilon=1e-5), 1, record, seeds=1
-    )
+    adam = Adam(1e-3, epsilon=1e-5)
+    recipe = Recipe(task, config, adam, 1, probes=(SecondMoments((part,)),))
+    arm = Lab(tmp_path, progress=None).train(recipe, seeds=1)
     start = initial_model(task, config, 0)
     gradient = eqx.filter_grad(lambda one: one.loss(training_set(task, 0)))(start)
     attention = gradient.layers[0].attention.query
     every = np.concatenate([np.ravel(attention.weights), np.ravel(attention.bias)])
-    found = training.trajectory["second_moment"].isel(seed=0, part=0).values
+    found = arm.trajectory["second_moment"].isel(seed=0, part=0).values
     assert np.isnan(found[0])
     np.testing.assert_allclose(found[1], np.sqrt(np.mean(every**2)) / 1e-5, rtol=1e-3)

@@ -57,7 +57,7 @@ def record() -> Record:
     prediction = measured[["score"]].isel(seed=0, drop=True) * 1.5
     arms = {
         "FC": Arm(measured, measured.isel(step=[0, -1]), prediction, "Corollary 1, Lu 2021"),
-        "TC-CNN": Arm(measured.isel(rate=0), xr.Dataset(), xr.Dataset()),
+        "TC-CNN": Arm(measured.isel(rate=0)),
         "theory": Arm.of_prediction(prediction, "Theorem 2"),
     }
     return Record(

@@ -129,7 +129,7 @@ def arm(diverged: bool = False, sweeps: dict[str, list[float]] | None = None) ->
         },
         coords={"seed": np.arange(SEEDS), "step": [0, 10, 20], **sweeps},
     )
-    return Arm(trajectory, xr.Dataset(), xr.Dataset(), "growth of the score (Theorem 1)")
+    return Arm(trajectory, predicted_by="growth of the score (Theorem 1)")
 
 
 def _unmet(arms, config) -> xr.DataArray:

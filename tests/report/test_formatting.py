@@ -94,5 +94,5 @@ def test_members_that_diverged_in_bfloat16_get_an_advice(record):
 
 
 def test_an_arm_of_theory_alone_has_no_members(record):
-    theory = Arm(xr.Dataset(), xr.Dataset(), xr.Dataset({"error": 0.01}), "Theorem 1")
+    theory = Arm.of_prediction(xr.Dataset({"error": 0.01}), "Theorem 1")
     assert diverged_members(dataclasses.replace(record, arms={"theory": theory})) == []

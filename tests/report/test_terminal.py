@@ -11,7 +11,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from saccade.core.lab import Plan
+from saccade.core.plan import Plan
 from saccade.core.progress import Progress
 from saccade.judging.bound import Verdict
 from saccade.judging.claim import Judgement

@@ -51,7 +51,7 @@ def training_record() -> Record:
         for name in names:
             arms[f"{task}_{optimiser}_{name}"] = _arm(TOPS.get(name, 0.65))
         matched = f"{task}_{optimiser}_gaussian_matched"
-        arms[matched] = trained(arms[matched].trajectory.assign(step_unit=0.1 * per_seed()))
+        arms[matched] = arms[matched].with_variables(step_unit=0.1 * per_seed())
     return record_of("kernels_training", config, arms)
 
 

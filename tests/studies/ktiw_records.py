@@ -156,8 +156,8 @@ def multihead_record() -> Record:
         trajectory = learned(steps, NEVER, succeeds, succeeds)[names]
         head_number = number.expand_dims(seed=np.arange(RUNS))
         trajectory = trajectory.assign(head_number=head_number, base_start=base)
-        theory = (prediction, "derived") if name == "random" else (xr.Dataset(), "")
-        arms[name] = Arm(trajectory, xr.Dataset(), *theory)
+        arms[name] = trained(trajectory)
+    arms["random"] = arms["random"].with_prediction(prediction, "derived")
     return record_of("ktiw_multihead", config, arms)
 
 
@@ -205,21 +205,21 @@ def fate_record() -> Record:
     lengths = {"plain": config.length, "shorter": config.shorter_length}
     arms = {}
     for name, length in lengths.items():
-        steps = config.fate_recording(steps=config.steps).at.steps(config.steps)
+        steps = config.fate_recipe("plain", config.model, config.steps).recorded()
         initial = abs(LUCKY - MISJUDGED)
         trajectory = fated(steps, LUCKY, initial, length)
         offsets = attended(steps, 0.5 * LUCKY, length, seeds=MANY)
         trajectory = trajectory.assign(dict(offsets.drop_vars(("diverged_at", "time"))))
         sign = xr.Dataset({"attention_sign": 2 * LUCKY - 1})
-        arms[name] = Arm(trajectory, xr.Dataset(), sign, "toy dynamics")
-    steps = config.fate_recording(steps=config.budget("plain")).at.steps(config.budget("plain"))
+        arms[name] = trained(trajectory).with_prediction(sign, "toy dynamics")
+    steps = config.fate_recipe("plain", config.model, config.budget("plain")).recorded()
     lucky = {"restarted": LUCKY, "turned": 1 - LUCKY, "sham": LUCKY, "zero": LUCKY}
     for name, chosen in lucky.items():
         arms[name] = trained(fated(steps, chosen, chosen, config.length))
     for name, norm in (("restarted", 0.0), ("turned", 1.0), ("sham", 1.0)):
         norms = norm * per_seed(MANY)
         arms[name] = trained(arms[name].trajectory.assign(edit_norm=norms))
-    steps = config.fate_recording(steps=config.steps).at.steps(config.steps)
+    steps = config.fate_recipe("plain", config.model, config.steps).recorded()
     never = fated(steps, 0 * LUCKY, 0 * LUCKY, config.length)
     arms["uniform_zero"] = trained(never)
     return record_of("ktiw_fate", config, arms)
@@ -227,7 +227,7 @@ def fate_record() -> Record:
 
 def reflection_record() -> Record:
     config = ktiw_reflection.Config()
-    steps = config.fate_recording(steps=config.steps).at.steps(config.steps)
+    steps = config.fate_recipe("plain", config.model, config.steps).recorded()
     arms = {}
     for name, lucky, norm in (
         ("restarted", LUCKY, 0.0),
@@ -297,12 +297,12 @@ def proxy_record() -> Record:
         size = FIRST_WORD + sizes.get(which, config.length)
         itself = _table(np.eye(size)) * (0.5 if which == "choice" else 0.0)
         lexicon = _tables(steps, lexicon=0.05 + on("step", steps, [0, 1]) * itself)
-        arms[f"proxy_{which}"] = Arm(along(steps, loss=1.0), lexicon, xr.Dataset())
+        arms[f"proxy_{which}"] = Arm(along(steps, loss=1.0), lexicon)
     table = {"attention": ("position", np.asarray(COUNTER_EXAMPLE_ATTENTION))}
     theory = xr.Dataset(table).assign(probability=COUNTER_EXAMPLE_PROBABILITY)
     measured = theory.assign(beta=("position", np.asarray(COUNTER_EXAMPLE_PROBES)), gap=0.0)
     measured = measured.assign_coords(position=np.arange(3)).expand_dims(seed=[0])
-    arms["counter_example"] = Arm(measured, xr.Dataset(), theory, "appendix A.1")
+    arms["counter_example"] = Arm(measured).with_prediction(theory, "appendix A.1")
     return record_of("ktiw_proxy", config, arms)
 
 

@@ -56,7 +56,7 @@ def per_seed(seeds: int = SEEDS) -> xr.DataArray:
 
 def trained(trajectory: xr.Dataset) -> Arm:
     """An arm without snapshots and theory."""
-    return Arm(trajectory, xr.Dataset(), xr.Dataset())
+    return Arm(trajectory)
 
 
 def judged(record: Record) -> dict[str, Judgement]:

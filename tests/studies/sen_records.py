@@ -5,7 +5,6 @@ The phenomena are put in as the theory states them: scores rise, norms follow co
 follows the equation of theorem 2.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,7 +35,7 @@ from record_parts import (
 from saccade.records.record import Arm, Record
 from saccade.records.schedule import DenseThenEven
 from saccade.studies import sen, sen_convolution, sen_query, sen_synergy
-from saccade.studies._sen import HEADS, at_steps
+from saccade.studies._sen import HEADS
 from saccade.tasks.markov_pairs import MarkovPairs
 from saccade.theory.fixed_linear_classifier import Theorem2
 from saccade.theory.query_conservation import QueryConservation, norm_of_scores
@@ -85,8 +84,9 @@ def _shares(score_edges: Sequence[float], norm_edges: Sequence[float]) -> dict[s
 
 
 def _predicted(arm: Arm, task: Any, *theories: Any) -> Arm:
-    prediction = xr.merge([theory.predict(task, None, arm.trajectory) for theory in theories])
-    return dataclasses.replace(arm, prediction=prediction, predicted_by="theory")
+    parts: Any = [theory.predict(task, None, arm.trajectory) for theory in theories]
+    prediction: Any = xr.merge(parts)
+    return arm.with_prediction(prediction, "theory")
 
 
 def sen_record() -> Record:
@@ -119,7 +119,7 @@ def sen_record() -> Record:
             **_shares(sen.SCORE_EDGES, sen.NORM_EDGES),
         )
         measured = dataset(steps, config.rate, **rising, **constant, **accuracy)
-        arm = _predicted(Arm(measured, ends, xr.Dataset()), task, Corollary1(), Theorem1())
+        arm = _predicted(Arm(measured, ends), task, Corollary1(), Theorem1())
         arms[head] = sen.with_running(arm, config.rate)
     reference = arms["FC"].trajectory
     flow = reference[["score", "norm", "loss"]].copy(deep=True)
@@ -166,7 +166,7 @@ def synergy_record() -> Record:
             data |= {"norm_velocity": velocity, "distance": norms}
             data |= {"inverse_partition": np.full(WORDS, 1 / FILLERS)}
         fine = dataset(steps, config.rate, **data)
-        arms[name] = at_steps(trained(fine), config.shown)
+        arms[name] = trained(fine).at_steps(config.shown)
         arms[f"{name}_loss"] = trained(fine[["loss", "diverged_at"]])
         if name != "EF":
             word = xr.DataArray(np.full(SEEDS, WRONG_WORD), {"seed": fine["seed"]}, ["seed"])

@@ -30,7 +30,6 @@ from saccade.studies._encoders import (
     TITLES,
     RelativeCurvature,
     contact_sheet,
-    trained,
 )
 from saccade.studies.kernels_landscape import bend, minima, negative_share
 from saccade.tasks.arrays import Arrays
@@ -291,7 +290,8 @@ def test_the_contact_sheet_shows_both_labels():
 
 @pytest.mark.slow
 def test_a_matched_arm_records_its_unit(lab: Lab):
-    matched = trained(TINY, lab, "pathfinder", "adam", "gaussian_matched").trajectory
+    recipe = TINY.recipe("pathfinder", "adam", "gaussian_matched")
+    matched = lab.train(recipe, TINY.seed_numbers).trajectory
     assert matched["step_unit"].dims == ("seed",)
     assert np.all(matched["step_unit"] > 0)
     assert abs(matched["step_unit"].values - 1).max() > 0.01

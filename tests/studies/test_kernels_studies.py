@@ -44,14 +44,7 @@ def test_a_seed_that_diverged_with_other_heads_keeps_no_bound_either(claim, arm)
 
 def test_a_run_that_is_too_short_for_the_specified_steps_is_not_judged_by_them():
     record = RECORDS["kernels_convergence"]()
-    arms = {
-        name: dataclasses.replace(
-            arm,
-            trajectory=arm.trajectory.sel(step=slice(0, 3000)),
-            prediction=arm.prediction.sel(step=slice(0, 3000)),
-        )
-        for name, arm in record.arms.items()
-    }
+    arms = {name: arm.at_steps(slice(0, 3000)) for name, arm in record.arms.items()}
     verdicts = judged(dataclasses.replace(record, arms=arms))
     for claim in EVERY - VARIANTS:
         assert verdicts[claim].verdict == "undetermined"

@@ -49,7 +49,7 @@ def tables(seed: int) -> dict[str, Arm]:
         data["test_accuracy"] = (("seed", "step"), accuracy)
         data["diverged_at"] = ("seed", np.full(SEEDS, -1))
         axes = {"seed": np.arange(SEEDS), "step": np.arange(STEPS)}
-        runs[run] = Arm(xr.Dataset(data, axes), xr.Dataset(), xr.Dataset())
+        runs[run] = Arm(xr.Dataset(data, axes))
     return runs
 
 

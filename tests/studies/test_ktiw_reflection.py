@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from saccade.core.lab import Lab
-from saccade.core.recording import Recording
 from saccade.errors import ConfigError
 from saccade.models.sequence_to_sequence import SequenceToSequence, SequenceToSequenceConfig
+from saccade.records.schedule import Every
 from saccade.studies import ktiw_reflection
 from saccade.studies.ktiw_reflection import contexts_reflected, states_reflected
 from saccade.tasks.copying import Copying
@@ -82,8 +82,9 @@ def test_after_the_first_steps_contexts_turn_the_advantage_and_hardly_change_the
     one percent, because attention averages deviations out; negated ones by more.
     """
     config = dataclasses.replace(ktiw_reflection.STUDY.config("quick"), seeds=6)
-    task, steps = config.permutations("plain"), config.early
-    first = config.train(lab, "reflection", task, config.model, steps, Recording())
+    task = config.permutations("plain")
+    recipe = config.recipe(task, config.model, config.early, at=Every(10))
+    first = lab.train(recipe, config.seed_numbers)
     batch = task.sample(jax.random.key(5), 50)
     words = np.eye(config.length + 1, dtype=bool)[:-1]
 

@@ -20,7 +20,6 @@ from saccade.probes.topic_words import Velocities
 from saccade.records.record import Record
 from saccade.registry import find_study
 from saccade.studies import sen, sen_synergy
-from saccade.studies._sen import at_steps
 from saccade.tasks.topic_sentences import TopicSentences
 
 
@@ -71,9 +70,9 @@ def test_running_maxima_and_means_hold_every_measured_epoch():
     arm = sound("sen").arms["TC"]
     peak = int(arm.trajectory["step"][30])
     norm = arm.trajectory["norm"].where(arm.trajectory["step"] != peak, 2 * arm.trajectory["norm"])
-    fine = dataclasses.replace(arm, trajectory=arm.trajectory.assign(norm=norm))
+    fine = arm.with_variables(norm=norm)
     last = int(arm.trajectory["step"][-1])
-    kept = at_steps(sen.with_running(fine, 0.1), [0, last]).trajectory
+    kept = sen.with_running(fine, 0.1).at_steps([0, last]).trajectory
     assert np.all(np.isnan(kept["largest_gap"].sel(step=0)))
     np.testing.assert_allclose(kept["largest_gap"].sel(step=last), 1.0)
     counted = (arm.trajectory["score"] > 0.05).sum(("step", "word"))
@@ -94,7 +93,7 @@ def test_the_time_of_convergence_does_not_depend_on_the_recorded_epochs():
     loss = sound("sen_synergy").arms["KF_loss"]
     exact = 1000 * 3 * np.log(14) / 4
     for every in (1, 5, 20):
-        sparse = at_steps(loss, loss.trajectory["step"].values[::every])
+        sparse = loss.at_steps(loss.trajectory["step"].values[::every])
         np.testing.assert_allclose(sen_synergy._converged_at(sparse), exact, rtol=1e-9)
 
 

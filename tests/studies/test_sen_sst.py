@@ -104,7 +104,7 @@ def measured() -> Arm:
         np.stack([attended] * 2), dims=("seed", "step", "sentence")
     )
     axes = {"seed": [0, 1], "step": steps, "word": np.arange(6)}
-    return Arm(xr.Dataset(data, axes, {"corpus": "by hand"}), xr.Dataset(), xr.Dataset())
+    return Arm(xr.Dataset(data, axes, {"corpus": "by hand"}))
 
 
 @pytest.fixture
@@ -167,4 +167,4 @@ def test_a_tiny_run_on_sst(tmp_path: Any):
     record = find_study("sen_sst").run(config, Lab(tmp_path, progress=None))
     assert {"sst2_FC_words", "sst2_TC_padding_words", "sst2_dictionary"} <= set(record.arms)
     assert "Socher" in record.arms["sst2_FC"].trajectory.attrs["citation"]
-    assert len(find_study("sen_sst").drawn(record)) == 4
+    assert len(find_study("sen_sst").drawn(record)) == 5

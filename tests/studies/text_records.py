@@ -2,7 +2,6 @@
 each check.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -44,14 +43,14 @@ def _stopped(accuracy: float) -> Arm:
     trajectory = along(STEPS, loss=falling, validation_loss=falling, validation_accuracy=falling)
     trajectory = trajectory.assign(stopped_at=("seed", np.full(SEEDS, STEPS[-1])))
     ends = along((0, 1), test_accuracy=on("step", (0, 1), (0.5, accuracy)) * per_seed() ** 0.01)
-    return Arm(trajectory, ends, xr.Dataset())
+    return Arm(trajectory, ends)
 
 
 def _still(arm: Arm) -> Arm:
     """A training in which one seed learns nothing."""
     loss = arm.trajectory["validation_loss"]
     flat = loss.where(loss["seed"] > 3, 1.0)
-    return dataclasses.replace(arm, trajectory=arm.trajectory.assign(validation_loss=flat))
+    return arm.with_variables(validation_loss=flat)
 
 
 def _gaps(close: float) -> xr.DataArray:
@@ -83,13 +82,13 @@ def _words() -> Arm:
     )
     trajectory = trajectory.assign(gap_words=_gaps(0.9) * per_seed())
     predicted = norm_of_score(trajectory["pair_score"], 18.0)
-    return Arm(trajectory, xr.Dataset(), xr.Dataset({"pair_norm": predicted}), "corollary 1")
+    return Arm(trajectory).with_prediction(xr.Dataset({"pair_norm": predicted}), "corollary 1")
 
 
 def _padding_words() -> Arm:
     gaps = {"gap_words": _gaps(0.7) * per_seed(), "gap_items": _gaps(0.8) * per_seed()}
     loss = along(STEPS, loss=on("step", STEPS, np.exp(-PARTS)))
-    return Arm(loss.assign(gaps), xr.Dataset(), xr.Dataset())
+    return Arm(loss.assign(gaps))
 
 
 def _dictionary() -> Arm:
@@ -103,7 +102,7 @@ def _dictionary() -> Arm:
     }
     tables |= {name: ("word", [18.0, 17.0, 19.0]) for name in sen_sst.FACTS}
     axes = {"classifier": list(HEADS), "word": words, "part": PARTS}
-    return Arm(xr.Dataset(tables, axes), xr.Dataset(), xr.Dataset())
+    return Arm(xr.Dataset(tables, axes))
 
 
 def sst_record() -> Record:

@@ -73,7 +73,7 @@ def optima_record() -> Record:
         data |= {"block_difference": way * predicted["block_difference"], "entry_std": deviation}
         made = along if spread else _computed
         trajectory = made(path, sweep, {"block": list(BLOCKS)}, loss=1e-20, **data)
-        return Arm(trajectory, xr.Dataset(), predicted, ValueOptimum.source)
+        return Arm(trajectory).with_prediction(predicted, ValueOptimum.source)
 
     decay = with_sweep(UNIFORM, "ridge", topics_optima.DECAYS, "decay")
     hidden = dataclasses.replace(task, selected_hidden=True)
@@ -107,7 +107,7 @@ def optima_record() -> Record:
     grid = {name: list(values) for name, values in sizes.items()}
     steps, ratio = [0, config.ratio_steps], predicted["attention_ratio"]
     measured = _computed(steps, grid, {}, attention_ratio=ratio, loss=0.5)
-    arms["ratio"] = Arm(measured, xr.Dataset(), predicted, AttentionRatio.source)
+    arms["ratio"] = Arm(measured).with_prediction(predicted, AttentionRatio.source)
     # The two optima of the paper's sizes, with and without a free weight of hidden keys, are 5 %
     # apart.
     optimum = AttentionRatio().predict(config.documents.queries(), None, xr.Dataset())
@@ -118,7 +118,7 @@ def optima_record() -> Record:
         if name == "sampled_free":
             predicted["free_attention_ratio"] = 1.05 * optimum
         trajectory = along(steps, attention_ratio=share * optimum, loss=0.5)
-        arms[name] = Arm(trajectory, xr.Dataset(), predicted, AttentionRatio.source)
+        arms[name] = Arm(trajectory).with_prediction(predicted, AttentionRatio.source)
     return record_of("topics_optima", config, arms)
 
 
@@ -163,7 +163,7 @@ def attention_record() -> Record:
         data |= {"entry_std": on("block", BLOCKS, [0.01] * 4)}
         predicted = xr.Dataset() if name in entropy else predicted
         trajectory = along(steps, None, {"block": list(BLOCKS)}, **data)
-        arms[name] = Arm(trajectory, xr.Dataset(), predicted, ValueOptimum.source)
+        arms[name] = Arm(trajectory).with_prediction(predicted, ValueOptimum.source)
     similarities = along(
         steps,
         similarity_same=0.2,
@@ -175,7 +175,7 @@ def attention_record() -> Record:
     )
     ends = [0, config.uniform_steps]
     pictures = _pictures(ends, task.vocabulary_size, similarity_table="other_id").drop_vars("loss")
-    arms["everything"] = Arm(similarities, pictures, xr.Dataset())
+    arms["everything"] = Arm(similarities, pictures)
     # With the legacy lookup the contrast is smaller. Same word, same topic, different topic, no
     # topic.
     right, legacy = [0.0108, 0.0116, 0.0067, 0.01], [0.0108, 0.0105, 0.0075, 0.01]
@@ -190,7 +190,7 @@ def attention_record() -> Record:
             sweep = {f"{name.partition('_')[0]}_rate": list(grid)}
             pairs = along(ends, sweep, inner, pair_attention=attention).drop_vars("diverged_at")
             measured = along([0, 1, config.steps], sweep, attention_ratio=1.5, loss=0.5)
-            arms[f"{name}_{mixture}"] = Arm(measured, pairs, xr.Dataset())
+            arms[f"{name}_{mixture}"] = Arm(measured, pairs)
     return record_of("topics_attention", config, arms)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from saccade.core.batches import Minibatch
 from saccade.core.optimiser import GradientDescent
+from saccade.core.recipe import Recipe
 from saccade.errors import ConfigError, FileError
 from saccade.models.encoder import EncoderConfig
 from saccade.records.config import describe, typed
@@ -120,7 +121,7 @@ def test_bytes_are_those_of_utf8(tmp_path, lab):
     cut = LabelledText(path, tokeniser="bytes", longest=2, cut=True)
     np.testing.assert_array_equal(cut.splits["train"].words, [[3, 4], [2, 0]])
     model = EncoderConfig(layers=1, heads=1, dimension=4, hidden=4, dropout=0.0)
-    trained = lab.train(task, model, GradientDescent(0.5), 3, batches=Minibatch(2))
+    trained = lab.train(Recipe(task, model, GradientDescent(0.5), 3, batches=Minibatch(2)))
     loss = trained.trajectory["loss"].isel(seed=0).values
     assert loss[-1] < loss[0]
 

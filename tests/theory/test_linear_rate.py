@@ -8,7 +8,7 @@ import xarray as xr
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.models.attention_regression import AttentionRegressionConfig, value_curvature
 from saccade.probes.feature_matrix import FeatureMatrix
 from saccade.records.schedule import AtSteps
@@ -33,15 +33,16 @@ def trained(precise_lab: Lab) -> xr.Dataset:
     """Values only: two sequences of two vectors, two heads. D = 1 is too small for a fit (HD = 2 <
     Nn = 4), D = 3 is enough.
     """
-    return precise_lab.train(
+    recipe = Recipe(
         RandomSequences(2, 1, 2, width=3, dimension=3),
         AttentionRegressionConfig("gaussian", heads=2, head_dimension=3, trained=("values",)),
         GradientDescent(curvature=value_curvature),
         STEPS,
-        Recording((FeatureMatrix(),), AtSteps((1, 2, 5, 10, 20, 50, 100, 1000))),
-        seeds=3,
-        sweep={"task.dimension": (1.0, 3.0), "optimiser.rate": RATES},
-    ).trajectory
+        probes=(FeatureMatrix(),),
+        at=AtSteps((1, 2, 5, 10, 20, 50, 100, 1000)),
+    )
+    sweep = {"task.dimension": (1.0, 3.0), "optimiser.rate": RATES}
+    return precise_lab.train(recipe, seeds=3, sweep=sweep).trajectory
 
 
 def test_the_loss_stays_below_the_bound_for_steps_that_the_theory_allows(trained):

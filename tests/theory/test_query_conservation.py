@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent, GradientFlow
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.topic_words import KeySquares, QueryNorm
 from saccade.records.schedule import Every
@@ -41,10 +41,15 @@ def test_the_limits_of_the_norm():
 def stepped(tmp_path_factory: pytest.TempPathFactory) -> xr.Dataset:
     """Three rates, in float64."""
     lab = Lab(tmp_path_factory.mktemp("steps"), precision="float64", progress=None)
-    record = Recording((QueryNorm(), KeySquares()), Every(20))
-    steps, sweep = int(TIME / RATES[0]), {"optimiser.rate": RATES}
-    descent = GradientDescent()
-    return lab.train(TASK, MODEL, descent, steps, record, seeds=3, sweep=sweep).trajectory
+    recipe = Recipe(
+        TASK,
+        MODEL,
+        GradientDescent(),
+        int(TIME / RATES[0]),
+        probes=(QueryNorm(), KeySquares()),
+        at=Every(20),
+    )
+    return lab.train(recipe, seeds=3, sweep={"optimiser.rate": RATES}).trajectory
 
 
 def drift(trajectory: xr.Dataset, rate: float) -> xr.DataArray:
@@ -88,9 +93,15 @@ def test_the_scores_give_the_norm_of_the_query(stepped):
 @pytest.mark.slow
 def test_the_flow_keeps_the_balance(tmp_path):
     lab = Lab(tmp_path, precision="float64", progress=None)
-    record = Recording((QueryNorm(), KeySquares()), Every(10))
-    flow = GradientFlow(1.0, relative_tolerance=1e-8, absolute_tolerance=1e-10)
-    trajectory = lab.train(TASK, MODEL, flow, int(TIME), record, seeds=2).trajectory
+    recipe = Recipe(
+        TASK,
+        MODEL,
+        GradientFlow(1.0, relative_tolerance=1e-8, absolute_tolerance=1e-10),
+        int(TIME),
+        probes=(QueryNorm(), KeySquares()),
+        at=Every(10),
+    )
+    trajectory = lab.train(recipe, seeds=2).trajectory
     kept = balance(trajectory)
     assert np.all(trajectory["key_square"].isel(step=-1) > 1)
     np.testing.assert_allclose(kept, kept.isel(step=[0]).values * np.ones(kept.shape), rtol=1e-6)

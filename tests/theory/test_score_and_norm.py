@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.topic_words import Surroundings, TopicWords
 from saccade.records.schedule import Every
@@ -101,22 +101,21 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> xr.Dataset:
     task = TopicSentences(
         topics=2, words_per_topic=1, filler_size=8, dictionary_size=3000, train_size=60, test_size=2
     )
-    training = lab.train(
+    recipe = Recipe(
         task,
         AttentionClassifierConfig("FC", dimension=3),
         GradientDescent(),
         int(TIME / min(RATES)),
-        Recording((TopicWords(), Surroundings()), Every(20)),
-        seeds=2,
-        sweep={"optimiser.rate": RATES, "model.embedding_std": STDS},
+        probes=(TopicWords(), Surroundings()),
+        at=Every(20),
     )
+    sweep = {"optimiser.rate": RATES, "model.embedding_std": STDS}
+    trajectory = lab.train(recipe, seeds=2, sweep=sweep).trajectory
     predictions = [
-        Theorem1().predict(task, None, training.trajectory),
-        Corollary1().predict(task, None, training.trajectory).rename(norm="predicted_norm"),
+        Theorem1().predict(task, None, trajectory).rename(distance="predicted_distance"),
+        Corollary1().predict(task, None, trajectory).rename(norm="predicted_norm"),
     ]
-    return xr.merge(
-        [training.trajectory, predictions[0].rename(distance="predicted_distance"), predictions[1]]
-    )
+    return xr.merge([trajectory, *predictions])
 
 
 def at_time(dataset: xr.Dataset, rate: float) -> xr.Dataset:

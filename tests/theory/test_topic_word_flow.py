@@ -153,7 +153,7 @@ def test_predictions_start_at_the_start_and_lie_on_the_trajectorys_axes():
 def test_a_lab_keeps_the_solution_and_finds_it_by_its_equations(tmp_path, monkeypatch):
     notes: list[Progress] = []
     lab = Lab(tmp_path, progress=notes.append)
-    first, second = (Lemma2().predict(TASK, CONFIG, axes(), lab) for _ in range(2))
+    first, second = (Lemma2().predict(TASK, CONFIG, axes(), lab.cached) for _ in range(2))
     assert [one.note == FROM_CACHE for one in notes] == [False, True]
     xr.testing.assert_identical(first, second)
     xr.testing.assert_identical(first, predicted())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.errors import ConfigError
 from saccade.models.one_layer_transformer import (
     Blocks,
@@ -302,10 +302,9 @@ def test_gradient_descent_meets_the_prediction_for_every_ridge_and_masking(preci
         "decay",
     )
     descent = GradientDescent(1.0, curvature=uniform_curvature)
-    record = Recording((ValueBlocks(),), AtSteps())
-    training = precise_lab.train(task, model, descent, 1000, record, seeds=1)
-    end = training.trajectory.isel(step=-1, seed=0)
-    predicted = ValueOptimum().predict(task, model, training.trajectory)
+    recipe = Recipe(task, model, descent, 1000, probes=(ValueBlocks(),), at=AtSteps())
+    arm = precise_lab.train(recipe, seeds=1).beside(ValueOptimum())
+    end, predicted = arm.end.isel(seed=0), arm.prediction
     assert set(predicted) == set(ValueOptimum.predicts)
     for name in ValueOptimum.predicts:
         gap = abs(end[name] - predicted[name])

@@ -6,7 +6,7 @@ import xarray as xr
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.models.attention_regression import AttentionRegressionConfig, value_curvature
 from saccade.probes.feature_matrix import FeatureMatrix, ValueModes
 from saccade.records.schedule import AtSteps
@@ -40,17 +40,18 @@ def test_training_follows_the_curve(precise_lab: Lab, outputs):
     """Values only: D = 1 is too small for a fit (HD = 2 < Nn = 4), D = 3 is enough. A step above
     the limit of theorem 1 changes nothing.
     """
-    training = precise_lab.train(
+    recipe = Recipe(
         RandomSequences(2, 1, 2, width=3, dimension=3, outputs=outputs),
         AttentionRegressionConfig("gaussian", heads=2, head_dimension=3, trained=("values",)),
         GradientDescent(curvature=value_curvature),
         2000,
-        Recording(at=AtSteps((1, 2, 5, 10, 100)), ends=(FeatureMatrix(), ValueModes())),
-        seeds=3,
-        sweep={"task.dimension": (1.0, 3.0), "optimiser.rate": (0.5, 1.5)},
+        at=AtSteps((1, 2, 5, 10, 100)),
+        ends=(FeatureMatrix(), ValueModes()),
     )
-    start = at_start(training.snapshot).drop_vars(["loss", "diverged_at"], errors="ignore")
-    given = training.trajectory.assign(start.data_vars)
+    sweep = {"task.dimension": (1.0, 3.0), "optimiser.rate": (0.5, 1.5)}
+    arm = precise_lab.train(recipe, seeds=3, sweep=sweep)
+    start = at_start(arm.snapshot).drop_vars(["loss", "diverged_at"], errors="ignore")
+    given = arm.trajectory.assign(start.data_vars)
     predicted = ValueSpectrum().predict(None, None, given)["loss"]
     np.testing.assert_allclose(given["loss"], predicted, rtol=1e-9, atol=1e-20)  # rounding
     floor = ProjectionFloor().predict(None, None, given)["loss"]

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from saccade.core.batches import Fresh
-from saccade.core.interfaces import AbstractModelConfig, AbstractTask
+from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask
 from saccade.core.optimiser import AbstractRatedStepper, Adam, GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.models.encoder import Encoder, EncoderConfig
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, guess_entropy
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
@@ -91,7 +91,7 @@ class PlantedEncoder(AbstractModelConfig):
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """One training: what `Lab.train` gets."""
+    """One training, with what the diagnosis must know of it."""
 
     task: Any
     model: Any
@@ -107,24 +107,35 @@ class Setup:
     """A loss instead of the model's own, or None."""
 
     @property
-    def batches(self) -> Fresh:
-        return Fresh(self.batch)
+    def recipe(self) -> Recipe:
+        """The training, of which everything is recorded in which a fault can show."""
+        early = round(EARLY * self.steps)
+        return Recipe(
+            self.task,
+            self.model,
+            self.optimiser,
+            self.steps,
+            probes=self.probes,
+            at=AtSteps((0, early // 2, early, self.steps // 2)),
+            batches=Fresh(self.batch),
+            loss=self.loss,
+        )
 
     @property
-    def recording(self) -> Recording:
+    def probes(self) -> list[AbstractProbe]:
         """Everything in which a fault can show."""
-        early = round(EARLY * self.steps)
-        at = AtSteps((0, early // 2, early, self.steps // 2))
         if isinstance(self.model, SequenceToSequenceConfig):
-            return Recording((LexicalKnowledge(),), at)
-        probes: list[Any] = [AttentionStatistics(examples=16), AttentionSpread(examples=16)]
+            return [LexicalKnowledge()]
+        probes: list[AbstractProbe] = [
+            AttentionStatistics(examples=16),
+            AttentionSpread(examples=16),
+        ]
         names = ("values", "keys", "queries")
         if isinstance(self.model, PlantedEncoder):
             layers, parts = range(self.model.encoder.layers), ("query", "key", "value", "output")
             names = tuple(f"layers.{at}.attention.{part}" for at in layers for part in parts)
             probes.append(Ablations())
-        probes += [Displacements(names), SecondMoments(names)]
-        return Recording(tuple(probes), at)
+        return [*probes, Displacements(names), SecondMoments(names)]
 
     def swept(self, path: str, values: tuple[float, ...]) -> "Setup":
         """With a number swept, as the severity of a fault."""

@@ -6,7 +6,7 @@ before anything is compiled.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -25,7 +25,6 @@ from saccade.core.interfaces import (
     Moment,
 )
 from saccade.core.optimiser import AbstractStepper, GradientFlow
-from saccade.core.recording import Recording
 from saccade.core.stopping import EarlyStopping
 from saccade.errors import ConfigError, SaccadeError, described, located
 from saccade.records.variable import Variable
@@ -62,14 +61,13 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
         (AbstractStepper, GradientFlow),
         "an optimiser such as GradientDescent(0.1) or Adam(1e-3), or an Optax transformation",
     ),
-    "record": (Recording, "a Recording such as Recording((Accuracy(),), Every(10))"),
     "batches": ((FullBatch, Minibatch, Fresh), "FullBatch(), Minibatch(64) or Fresh(64)"),
     "stopping": ((EarlyStopping, type(None)), "EarlyStopping('validation_loss', patience=100)"),
 }
 
 
 def require_kinds(**given: Any) -> None:
-    """Refuse arguments of `Lab.train` that are not of their kind."""
+    """Refuse fields of a recipe that are not of their kind."""
     for name, value in given.items():
         kind, allowed = _KINDS[name]
         if isinstance(value, type) and issubclass(value, kind):
@@ -78,10 +76,10 @@ def require_kinds(**given: Any) -> None:
                 f"{value.__name__}(...)"
             )
         if not isinstance(value, kind):
-            raise ConfigError(f"{name}: got {_shown(value)}, allowed: {allowed}")
+            raise ConfigError(f"{name}: got {shown(value)}, allowed: {allowed}")
 
 
-LOOP = "loop over its values in `experiment`, with a training for each"
+LOOP = "loop over its values in `experiment`, with a recipe for each"
 
 
 def require_unswept(**counts: Any) -> None:
@@ -148,12 +146,35 @@ def require_number(name: str, value: Any) -> None:
         raise ConfigError(f"{name}: got a number of type {kind}, allowed: a real number (float)")
 
 
-def require_probes(record: Recording, task: Any, sweeps: Mapping[str, Swept]) -> None:
-    """Refuse variables and dims whose names are taken, and coordinates that contradict."""
+def require_probe_instances(name: str, given: Any) -> tuple[AbstractProbe, ...]:
+    """Probes as a tuple; refuse what is none."""
+    listed: Any = (given,) if isinstance(given, AbstractProbe | type) else given
+    if not isinstance(listed, Iterable):
+        raise ConfigError(f"{name}: got {given!r}, allowed: a list of probes")
+    probes = tuple(listed)
+    for probe in probes:
+        if isinstance(probe, type):
+            raise ConfigError(
+                f"{name}: got the class {probe.__name__}, allowed: an instance; write "
+                f"{probe.__name__}()"
+            )
+        if not isinstance(probe, AbstractProbe):
+            raise ConfigError(
+                f"{name}: got {probe!r}, allowed: probes (instances of AbstractProbe)"
+            )
+    return probes
+
+
+def require_probes(
+    groups: Iterable[Sequence[AbstractProbe]], task: Any, sweeps: Mapping[str, Swept]
+) -> None:
+    """Refuse variables and dims of groups of probes whose names are taken, and coordinates that
+    contradict.
+    """
     for name in sweeps:
         if name in (*OUTER_DIMS, *RESERVED):
             raise ConfigError(f"sweep {name}: the record needs this name; sweep it under another")
-    for probes in (record.probes, record.ends):
+    for probes in groups:
         variables = _require_names(probes, sweeps)
         known: dict[str, Any] = {}
         for probe in probes:
@@ -209,7 +230,7 @@ def _variables(probe: AbstractProbe) -> Mapping[str, Variable]:
     ):
         return declared
     raise ConfigError(
-        f"probe {_name(probe)}: got variables {_shown(declared)}, allowed: a dict such as "
+        f"probe {_name(probe)}: got variables {shown(declared)}, allowed: a dict such as "
         '{"norm": Variable(("word",), "norm of the embedding")}'
     )
 
@@ -235,7 +256,7 @@ def checked(probe: AbstractProbe, moment: Moment, task: Any) -> dict[str, Any]:
         measured = probe(moment)
     declared = probe.variables
     if not isinstance(measured, dict):
-        raise ConfigError(f"{title}: gave {_shown(measured)}, allowed: a dict of arrays")
+        raise ConfigError(f"{title}: gave {shown(measured)}, allowed: a dict of arrays")
     missing, extra = set(declared) - set(measured), set(measured) - set(declared)
     if missing or extra:
         what = f"does not measure {sorted(missing)}" if missing else f"measures {sorted(extra)}"
@@ -249,7 +270,7 @@ def checked(probe: AbstractProbe, moment: Moment, task: Any) -> dict[str, Any]:
     ]
     for name, variable in declared.items():
         if not isinstance(measured[name], jax.Array | np.ndarray | np.generic | float | int):
-            got = _shown(measured[name])
+            got = shown(measured[name])
             raise ConfigError(f"{title}: variable {name!r} is {got}, allowed: an array")
         shape = jnp.shape(measured[name])
         if len(shape) != len(variable.dims):
@@ -317,6 +338,7 @@ def _name(probe: AbstractProbe) -> str:
     return type(probe).__name__
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value as an error shows it."""
     text = repr(value)
     return text if len(text) <= 60 and "\n" not in text else f"a {type(value).__name__}"

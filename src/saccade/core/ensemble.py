@@ -416,6 +416,12 @@ class Ensemble:
             shapes = eqx.filter_eval_shape(self._initial, one)
         return eqx.filter(shapes, lambda leaf: not isinstance(leaf, jax.ShapeDtypeStruct))
 
+    @property
+    def shapes_and_skeleton(self) -> tuple[Carry, Any]:
+        """What the arrays of a state are put together with, without devices."""
+        plain = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)  # noqa: E731
+        return jax.tree.map(plain, self.shapes), self._skeleton
+
     def whole(self, learned: PyTree, still: PyTree) -> Any:
         """A model, or the models of all members, from its arrays."""
         return eqx.combine(learned, still, self._skeleton)

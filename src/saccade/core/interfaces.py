@@ -458,7 +458,7 @@ class Moment:
     @cached_property
     def initial(self) -> Any:
         """The model at step 0, drawn again from its key (costs an initialisation; meant for
-        `Recording.ends`).
+        `Recipe.ends`).
         """
         return self._build()
 

@@ -9,21 +9,25 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 
+from saccade.core.devices import compilation_cache_in, use_all_cores
 from saccade.core.engine import Engine
 from saccade.core.identity import address, software, unfit
 from saccade.core.members import Carry, Members
 from saccade.core.parts import Part, Parts
-from saccade.core.plan import planned
+from saccade.core.plan import Plan, planned
+from saccade.core.precision import in_precision
+from saccade.core.prepared import PreparedRecipe
 from saccade.core.program import is_out_of_memory
 from saccade.core.progress import Progress
-from saccade.core.recipe import Recipe
 from saccade.core.run import Run, is_result
+from saccade.core.running import Running
 from saccade.core.schedulers import (
+    AbstractScheduler,
     Failure,
     Shared,
     UnfitWorkerError,
@@ -37,9 +41,6 @@ from saccade.core.whole import Whole
 from saccade.errors import DoesNotFitError, InterruptedTrainingError, SaccadeError
 from saccade.records.sealed import write_atomically
 
-if TYPE_CHECKING:
-    from saccade.core.lab import Lab
-
 __all__: list[str] = []
 
 CHUNK = 64
@@ -50,25 +51,32 @@ CHUNK = 64
 class Job:
     """A training, whatever number of members is trained at once."""
 
-    lab: "Lab"
-    recipe: Recipe
+    running: Running
+    prepared: PreparedRecipe
     name: str
     after: Carry | None = None
     """The state of all members with which they begin, if they go on from another training."""
     axes: tuple[tuple[str, Sequence[float]], ...] = ()
     """Names and values of the members' axes, the last one fastest."""
+    device: str = ""
+    """The devices of this process, in words."""
+    chunk: int | None = None
+    """Members that are trained at once; None: all that fit, or `CHUNK` with a scheduler."""
+    scheduler: AbstractScheduler | None = None
+    plans: list[Plan] = dataclasses.field(default_factory=list)
+    """What a dry run notes."""
 
     def result(self, members: Members) -> tuple[Engine, str | None, Parts, float]:
         """The programs (of all members, of a chunk, or of one), the content address, what the
         training left, and the seconds that it took.
         """
         count = len(members.seed)
-        use = None if self.lab.dry_run else Use(self.lab.folder)
-        if self.lab._scheduler is None or self.lab.dry_run:
-            done = list(self._chunked(members, self.lab.chunk or count))
+        use = None if self.running.dry_run else Use(self.running.folder)
+        if self.scheduler is None or self.running.dry_run:
+            done = list(self._chunked(members, self.chunk or count))
         else:
-            done = self._scheduled(members, min(self.lab.chunk or CHUNK, count))
-        engine = self.recipe.released() or self.recipe.engine(_some(members, slice(0, 1)))
+            done = self._scheduled(members, min(self.chunk or CHUNK, count))
+        engine = self.prepared.released() or self.prepared.engine(_some(members, slice(0, 1)))
         digests = [part.digest for part in done]
         digest = digests[0]
         if len(done) > 1:
@@ -90,19 +98,19 @@ class Job:
         not fit.
         """
         count, at = len(members.seed), 0
-        whole = Whole(self.name, count, self.recipe.steps, self.lab.progress)
+        whole = Whole(self.name, count, self.prepared.steps, self.running.progress)
         while at < count:
             some = slice(at, min(at + size, count))
             held = _length(some)
             chunk, begun = _some(members, some), _some(self.after, some)
-            lab, is_chunk, places = self.lab, held < count, None
-            if is_chunk and not lab.dry_run:
+            running, is_chunk, places = self.running, held < count, None
+            if is_chunk and not running.dry_run:
                 show = lambda progress, at=at, held=held: whole.show(at, held, progress)  # noqa: E731
-                lab = dataclasses.replace(lab, progress=show)
+                running = dataclasses.replace(running, progress=show)
             if is_chunk:
                 places = size  # the last chunk is filled up, so that one program serves all
-            name = self._named(some, count) if lab.dry_run else self.name
-            run = self.recipe.run(lab, self.lab.device, chunk, begun, name, places)
+            name = self._named(some, count) if running.dry_run else self.name
+            run = self.prepared.run(running, self.device, chunk, begun, name, places)
             result = self._result(run, held)
             run.engine.release_members()
             if result is None:
@@ -110,17 +118,17 @@ class Job:
                 continue
             arrays, seconds = result
             # Of many chunks the files are read again, so that memory does not grow.
-            kept = run.digest is not None and is_chunk and not self.lab.dry_run
+            kept = run.digest is not None and is_chunk and not self.running.dry_run
             found: dict[str, Any] = {"file": run.file} if kept else {"held": arrays}
             yield Part(held, run.digest, seconds, **found)
             at += held
 
     def _result(self, run: Run, held: int) -> tuple[dict[str, np.ndarray], float] | None:
         """What a chunk left, and the seconds that it took; None if half of it is to be tried."""
-        if self.lab.dry_run:
+        if self.running.dry_run:
             plan, arrays = planned(run)
-            self.lab.plans.append(plan)
-            self.lab.say(run.name, "planned")
+            self.plans.append(plan)
+            self.running.say(run.name, "planned")
             return arrays, 0.0
         if held == 1:
             return run.result()
@@ -138,7 +146,7 @@ class Job:
 
     def _scheduled(self, members: Members, size: int) -> list[Part]:
         """The results of all chunks, from the scheduler's workers."""
-        lab, scheduler = self.lab, self.lab._scheduler
+        running, scheduler = self.running, self.scheduler
         assert scheduler is not None
         count = len(members.seed)
         chunks = [slice(at, min(at + size, count)) for at in range(0, count, size)]
@@ -147,22 +155,28 @@ class Job:
             after = jax.tree.map(np.asarray, _some(self.after, chunks[place]))
             return _some(members, chunks[place]), after, self.name, size
 
-        folder = lab.folder.resolve()
+        folder = running.folder.resolve()
         marker = _marked(folder)
-        whole = Whole(self.name, count, self.recipe.steps, lab.progress)
+        whole = Whole(self.name, count, self.prepared.steps, running.progress)
 
         def show(place: int, progress: Progress) -> None:
             whole.show(place, _length(chunks[place]), progress)
-            if lab.asked_to_stop is not None and lab.asked_to_stop():
+            if running.asked_to_stop is not None and running.asked_to_stop():
                 kept = "finished chunks are kept, and the same command goes on from there"
                 raise InterruptedTrainingError(f"stopped in {self.name}; {kept}")
 
         found: dict[int, Part] = {}
         programs: dict[str, tuple[str, str]] = {}
         try:
-            settings = (str(folder), marker.name, lab.fresh, lab.state_interval, scheduler.device)
-            shared = Shared(Work(self.recipe, *settings))
-            if not lab.fresh and not scheduler.sees(marker) and any(folder.glob("*.training")):
+            settings = (
+                str(folder),
+                marker.name,
+                running.fresh,
+                running.state_interval,
+                scheduler.device,
+            )
+            shared = Shared(Work(self.prepared, *settings))
+            if not running.fresh and not scheduler.sees(marker) and any(folder.glob("*.training")):
                 # Chunks may be finished in this folder, which workers do not see.
                 every = range(len(chunks))
                 for place, digest in scheduler.results(identify_chunk, every, row, show, shared):
@@ -174,7 +188,7 @@ class Job:
                 found[place] = part = self._part(result, _length(chunks[place]), programs)
                 if part.failure:
                     where = self._described(chunks[place])
-                    lab.say(self.name, f"{where}: {part.failure}; they are missing")
+                    running.say(self.name, f"{where}: {part.failure}; they are missing")
                 whole.ended(place, part.count, getattr(result, "last", None))
         finally:
             marker.unlink(missing_ok=True)
@@ -187,8 +201,8 @@ class Job:
         """A chunk that is finished in this process's folder."""
         if not isinstance(digest, str):
             return None
-        file = _file(self.lab.folder, digest)
-        seconds = is_result(file, digest, self.recipe.keep_state)
+        file = _file(self.running.folder, digest)
+        seconds = is_result(file, digest, self.prepared.recipe.keep_state)
         return None if seconds is None else Part(count, digest, seconds, file)
 
     def _part(self, result: Any, count: int, programs: dict[str, tuple[str, str]]) -> Part:
@@ -202,7 +216,7 @@ class Job:
                 f"{self.name}: {other} and {result.worker} compute different programs, allowed: "
                 "the same code on all workers; install the same saccade everywhere"
             )
-        file = _file(self.lab.folder, result.digest) if result.digest else None
+        file = _file(self.running.folder, result.digest) if result.digest else None
         if file is not None and result.content is not None:
             write_atomically(file, result.content)
         return Part(count, result.digest, result.seconds, file, result.arrays)
@@ -224,7 +238,7 @@ class Job:
 class Work:
     """What every worker must know of a training."""
 
-    recipe: Recipe
+    prepared: PreparedRecipe
     folder: str
     """Folder of the waiting process."""
     marker: str
@@ -270,25 +284,20 @@ class Trained:
 def _worker_run(
     work: Work, members: Members, after: Any, name: str, places: int
 ) -> tuple[Run, bool]:
-    from saccade.core.lab import Lab
-
     work.require_fit()
     folder, seen = work.folder_here()
-    precision: Any = work.recipe.precision
-    lab = Lab(folder, precision, _Throttled(), work.state_interval, work.fresh, asked_to_stop)
-    return work.recipe.run(lab, device_here(), members, after, name, places), seen
+    use_all_cores()
+    running = Running(folder, _Throttled(), work.state_interval, work.fresh, asked_to_stop)
+    return work.prepared.run(running, device_here(), members, after, name, places), seen
 
 
 def train_chunk(work: Work, members: Members, after: Any, name: str, places: int) -> Trained:
     """Train some members; runs in a worker."""
-    from saccade.core.lab import compilation_cache_in
-    from saccade.core.training import in_precision
-
-    precision: Any = work.recipe.precision
+    precision: Any = work.prepared.precision
     with in_precision(precision), compilation_cache_in(work.folder_here()[0]):
         run, seen = _worker_run(work, members, after, name, places)
         arrays, seconds = run.result()
-        last = run.lab.progress.last  # pyright: ignore[reportFunctionMemberAccess,reportOptionalMemberAccess]
+        last = run.running.progress.last  # pyright: ignore[reportFunctionMemberAccess,reportOptionalMemberAccess]
         computed = address({name: one.digest for name, one in run.engine.programs.items()})
         programs = (run.engine.outline, computed)
         run.engine.release_members()
@@ -305,9 +314,7 @@ def train_chunk(work: Work, members: Members, after: Any, name: str, places: int
 
 def identify_chunk(work: Work, members: Members, after: Any, name: str, places: int) -> str | None:
     """The content address of a chunk; runs in a worker."""
-    from saccade.core.training import in_precision
-
-    precision: Any = work.recipe.precision
+    precision: Any = work.prepared.precision
     with in_precision(precision):
         run, _ = _worker_run(work, members, after, name, places)
         run.engine.release_members()

@@ -77,11 +77,23 @@ class Parts:
             return None
         return np.concatenate([np.full(part.count, bool(part.failure)) for part in self._parts])
 
+    def without_rows(self) -> "Parts":
+        """These chunks without what was recorded, which datasets have by then."""
+        parts = [
+            dataclasses.replace(part, held=None if part.held is None else _weights_of(part.held))
+            for part in self._parts
+        ]
+        return Parts(parts, self._use)
+
     def places(self) -> Iterator[tuple[slice, Part]]:
         at = 0
         for part in self._parts:
             yield slice(at, at + part.count), part
             at += part.count
+
+
+def _weights_of(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {key: array for key, array in arrays.items() if key.startswith((CARRY, STATE))}
 
 
 class Leaves(Mapping[str, np.ndarray]):

@@ -1,68 +1,102 @@
-"""What a training does, apart from who is trained: the same for all chunks of its members."""
+"""A training as a value: what is trained, how, and what is recorded, whoever is trained."""
 
 import dataclasses
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 
-from saccade.core.engine import Engine
-from saccade.core.identity import surroundings, training_digest
-from saccade.core.members import Carry, Members
-from saccade.core.run import Run
+from saccade.core.batches import AbstractBatches, FullBatch
+from saccade.core.checks import require_kinds, require_probe_instances, require_unswept
+from saccade.core.interfaces import AbstractProbe, BuiltModel
+from saccade.core.loss import Loss
+from saccade.core.optimiser import GradientFlow, OptaxOptimiser
+from saccade.core.recording import Recording
+from saccade.core.stopping import EarlyStopping
+from saccade.errors import ConfigError
+from saccade.records.schedule import AbstractSchedule, Every
+from saccade.settings import require_count
 
-__all__: list[str] = []
 
-
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Recipe:
-    """Task, model, optimiser and what else a call of `Lab.train` says, without its members."""
+    """A training, without the members that it trains. `Lab.train` takes recipes.
 
-    parts: tuple[Any, Any, Any]
-    """Task, model and optimiser."""
-    options: tuple[Any, ...]
-    """Recording, batches, loss, frozen parts and stopping, as `Ensemble` has them."""
+    Two recipes are equal if they are the same object: they may hold functions and corpora. Whether
+    two trainings are the same is decided by what they compute.
+    """
+
+    task: Any
+    """The task."""
+    model: Any
+    """A model's config, or a function of task and key that builds an Equinox module."""
+    optimiser: Any
+    """One of saccade's, or any Optax transformation."""
     steps: int
-    recorded: np.ndarray
-    keep_state: bool
-    precision: str
-    _last: Engine | None = dataclasses.field(default=None, init=False)
+    """Steps; with `after`, further steps."""
+    _: dataclasses.KW_ONLY
+    probes: Sequence[AbstractProbe] = ()
+    """Measured along training; loss and divergence always are."""
+    at: AbstractSchedule = Every(10)
+    """The steps at which probes are measured; the first and the last step always are."""
+    ends: Sequence[AbstractProbe] = ()
+    """Measured at the first and the last step only."""
+    batches: AbstractBatches = FullBatch()
+    """Which examples a step sees."""
+    loss: Loss | None = None
+    """A function of model and batch (and `key`, for dropout) in place of the model's own loss."""
+    frozen: Sequence[str] = ()
+    """Paths of the parts that do not learn."""
+    stopping: EarlyStopping | None = None
+    """When a member ends early; it keeps its best weights."""
+    keep_state: bool = False
+    """Whether the whole last state is kept, so that another training can go on from it."""
+    chunk: int | None = None
+    """Examples that are evaluated at once. None: of a corpus 512, or as many as have 65,536
+    positions; all of generated data. Training with full batches always evaluates all. A loss in
+    chunks is their mean, weighted by examples."""
+    sample: int | None = None
+    """Training examples on which loss and probes are measured, evenly spaced. None: all. Training
+    with full batches always measures all."""
 
-    def engine(self, members: Members, places: int | None = None) -> Engine:
-        """The programs of some members, who fill so many places; those of the members before are
-        used again if they are the same.
-        """
-        devices = jax.local_devices()[: places or len(members.seed)]
-        new = Engine(*self.parts, members, devices, *self.options, places=places)
-        if self._last is not None:
-            new.adopt(self._last)
-        self._last = new
-        return new
+    def __post_init__(self):
+        set_field = partial(object.__setattr__, self)
+        set_field("model", BuiltModel.of(self.model))
+        set_field("optimiser", OptaxOptimiser.of(self.optimiser))
+        for name in ("probes", "ends"):
+            set_field(name, require_probe_instances(name, getattr(self, name)))
+        names = ("task", "model", "optimiser", "batches", "stopping")
+        require_kinds(**{name: getattr(self, name) for name in names})
+        require_unswept(steps=self.steps)
+        whole = isinstance(self.steps, int | np.integer) and not isinstance(self.steps, bool)
+        if not whole or self.steps < 0:
+            raise ConfigError(f"steps: got {self.steps!r}, allowed: a whole number, at least 0")
+        for name in ("chunk", "sample"):
+            if getattr(self, name) is not None:
+                require_count(self, name)
+        if not isinstance(self.at, AbstractSchedule):
+            raise ConfigError(
+                f"at: got {self.at!r}, allowed: a schedule such as Every(10), Logarithmic(40) or "
+                "AtSteps((0, 100))"
+            )
+        if isinstance(self.optimiser, GradientFlow) and not isinstance(self.batches, FullBatch):
+            raise ConfigError(
+                f"batches: got {self.batches}, allowed: FullBatch() with GradientFlow"
+            )
+        if self.loss is not None and not callable(self.loss):
+            raise ConfigError(f"loss: got {self.loss!r}, allowed: a function of model and batch")
+        if isinstance(self.frozen, str):
+            allowed = f"several paths, ({self.frozen!r},)"
+            raise ConfigError(f"frozen: got {self.frozen!r}, allowed: {allowed}")
+        set_field("frozen", tuple(self.frozen))
 
-    def run(
-        self,
-        lab: Any,
-        device: str,
-        members: Members,
-        after: Carry | None,
-        name: str,
-        places: int | None = None,
-    ) -> Run:
-        """The training of some members, with its content address."""
-        engine = self.engine(members, places)
-        engine.require_fitting_start()
-        engine.require_fitting_state(after)
-        around = surroundings(device, self.precision)
-        digest = training_digest(engine, self.steps, self.recorded, around, after)
-        recorded, state = self.recorded, self.keep_state
-        return Run(lab, engine, self.steps, recorded, name, digest, after, state)
+    @property
+    def recording(self) -> Recording:
+        """What is measured, as the engine takes it."""
+        return Recording(tuple(self.probes), tuple(self.ends), self.chunk, self.sample)
 
-    def released(self) -> Engine | None:
-        """The last programs, if there are any; lets go of what lies on the devices."""
-        last, self._last = self._last, None
-        if last is not None:
-            last.release()
-        return last
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": None}
+    def recorded(self, first: int = 0) -> np.ndarray:
+        """The recorded steps of a training that begins at a step."""
+        steps = self.at.steps(first + int(self.steps))
+        return np.union1d(steps[steps >= first], [first]).astype(np.int64)

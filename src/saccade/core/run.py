@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +19,9 @@ from saccade.core.members import NOT_DIVERGED, Carry
 from saccade.core.optimiser import GradientFlow
 from saccade.core.program import is_out_of_memory
 from saccade.core.progress import FROM_CACHE, Progress
+from saccade.core.running import Running
 from saccade.core.storage import locked, read_state, write_state
 from saccade.errors import DoesNotFitError, FileError, InterruptedTrainingError
-
-if TYPE_CHECKING:
-    from saccade.core.lab import Lab
 
 __all__: list[str] = []
 
@@ -36,7 +34,7 @@ NOT_KEPT = "not kept: the program calls code outside (Python?), so its identity 
 class Run:
     """A training that is under way."""
 
-    lab: "Lab"
+    running: Running
     engine: Engine
     steps: int
     recorded: np.ndarray
@@ -53,11 +51,11 @@ class Run:
 
     @property
     def file(self) -> Path:
-        return self.lab.folder / f"{(self.digest or 'none')[:24]}.training"
+        return self.running.folder / f"{(self.digest or 'none')[:24]}.training"
 
     def is_finished(self) -> bool:
         """Whether the result is in the cache and would be used."""
-        return not self.lab.fresh and _finished(*self._saved(), self.keep_state)
+        return not self.running.fresh and _finished(*self._saved(), self.keep_state)
 
     def is_begun(self) -> bool:
         """Whether a result or a state is in the cache: this many members have fitted before."""
@@ -68,7 +66,7 @@ class Run:
         lock = locked(self.file.with_suffix(".lock"), self._say_waiting)
         with lock if self.digest else nullcontext():
             header, arrays = self._saved()
-            if _finished(header, arrays, self.keep_state) and not self.lab.fresh:
+            if _finished(header, arrays, self.keep_state) and not self.running.fresh:
                 self._say(self._reached(arrays), finished=True, note=FROM_CACHE)
                 return self._asked_for(arrays), header["seconds"]
             if header.get("finished"):
@@ -157,7 +155,7 @@ class Run:
                     targets.clear()
                 left = _left(now - compiled, step - first_step, self.steps - step)
                 self._say(step, measured=measured, seconds_left=left)
-                if self.lab.asked_to_stop is not None and self.lab.asked_to_stop():
+                if self.running.asked_to_stop is not None and self.running.asked_to_stop():
                     stop.set()
                 if targets and stop.is_set():
                     state(finished=False)
@@ -167,7 +165,7 @@ class Run:
                         f"the same command {again}"
                     )
                 # Large states take long to write.
-                if targets and now - last_state > self.lab.state_interval + 20 * writing:
+                if targets and now - last_state > self.running.state_interval + 20 * writing:
                     state(finished=False)
             if self.steps > self.recorded[0] and engine.has_ends:
                 measured.add("snapshots", engine.snapshot(at_best(carry)))
@@ -216,12 +214,12 @@ class Run:
         finished: bool = False,
         note: str = "",
     ) -> None:
-        if self.lab.progress is None:
+        if self.running.progress is None:
             return
         loss, diverged = (float("nan"), 0) if measured is None else measured.latest()
         seconds = time.monotonic() - self.begun
         members = self.engine.count
-        self.lab.progress(
+        self.running.progress(
             Progress(
                 self.name,
                 step,

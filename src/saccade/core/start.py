@@ -16,18 +16,22 @@ from saccade.settings import Swept
 if TYPE_CHECKING:
     import xarray as xr
 
-    from saccade.core.lab import Training
+    from saccade.core.training import TrainedArm
 
 
 @dataclasses.dataclass(frozen=True)
 class Seeds:
-    """Seeds of the members, with seeds of their own for start, data or order.
+    """Seeds of the members: how many, and from which number on. Start, data or order may have
+    seeds of their own.
 
-    `Seeds(8, start=0)`: eight members with one start, each with its own data and order.
+    `Seeds(32, first=1000)`: the members 1000 to 1031. `Seeds(8, start=0)`: eight members with one
+    start, each with its own data and order.
     """
 
     of: int | Sequence[int] = 5
     """A count, or a list of seeds: the axis `seed` of the record."""
+    first: int = 0
+    """Number of the first seed, of a count."""
     start: int | Sequence[int] | None = None
     """Seed of the initial weights: one for all members, or one per seed; None: the member's."""
     data: int | Sequence[int] | None = None
@@ -36,7 +40,10 @@ class Seeds:
     """Seed of the order of examples, of fresh examples and of dropout."""
 
     def __post_init__(self):
-        count = len(chosen_seeds(self.of))
+        if not _is_seed(self.first) or (self.first and not _whole(self.of)):
+            need = "a whole number from 0; with a list of seeds, which has its own first one, 0"
+            raise ConfigError(f"first: got {self.first!r}, allowed: {need}")
+        count = len(self.numbers)
         for name in APART:
             given = getattr(self, name)
             if given is None or _is_seed(given):
@@ -48,9 +55,16 @@ class Seeds:
                     f"of the {count} seeds"
                 )
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The seeds, one by one."""
+        if not _whole(self.of):
+            return chosen_seeds(self.of)
+        return chosen_seeds([self.first + number for number in chosen_seeds(self.of)])
+
     def apart(self) -> dict[str, tuple[int, ...]]:
         """The seeds that differ from the members', one per seed."""
-        count, given = len(chosen_seeds(self.of)), {name: getattr(self, name) for name in APART}
+        count, given = len(self.numbers), {name: getattr(self, name) for name in APART}
         return {
             name: (int(value),) * count if _is_seed(value) else tuple(map(int, value))
             for name, value in given.items()
@@ -88,7 +102,7 @@ def _whole(number: Any) -> bool:
     return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
-def sweeps_of(start: "Training | None", known: Mapping[str, Swept]) -> dict[str, Swept]:
+def sweeps_of(start: "TrainedArm | None", known: Mapping[str, Swept]) -> dict[str, Swept]:
     """The sweeps of another training that the new one does not have: all its members start new
     ones.
     """
@@ -100,11 +114,11 @@ def sweeps_of(start: "Training | None", known: Mapping[str, Swept]) -> dict[str,
 
 
 def require_same_members(
-    after: "Training",
+    after: "TrainedArm",
     sweeps: Mapping[str, Swept],
     seeds: Sequence[int],
     apart: Mapping[str, Sequence[int]],
-    start: "Training | None",
+    start: "TrainedArm | None",
 ) -> dict[str, Swept]:
     """Refuse to go on with other members; the sweeps in the order of the other training."""
     if start is not None:
@@ -125,7 +139,7 @@ def require_same_members(
 def members_of(
     seeds: Sequence[int],
     sweeps: Mapping[str, Swept] = {},
-    start: "Training | None" = None,
+    start: "TrainedArm | None" = None,
     precision: str = "float32",
     apart: Mapping[str, Sequence[int]] = {},
 ) -> Members:
@@ -141,7 +155,7 @@ def members_of(
 
 
 def _weights(
-    start: "Training",
+    start: "TrainedArm",
     seeds: Sequence[int],
     sweeps: Mapping[str, Swept],
     choices: Sequence[tuple[int, ...]],

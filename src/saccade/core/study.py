@@ -13,7 +13,8 @@ import numpy as np
 
 from saccade.core.adaptive_map import AdaptiveMap
 from saccade.core.identity import versions
-from saccade.core.lab import Lab, Precision
+from saccade.core.lab import Lab
+from saccade.core.precision import Precision
 from saccade.errors import ConfigError, FileError
 from saccade.figures.figure import Figure, HeatMap, Line, Panel
 from saccade.judging.bound import Verdict
@@ -121,12 +122,13 @@ class Study(Generic[ConfigT]):
         # Before the experiment: files may change while it runs, and mistakes should cost nothing.
         commit = self._commit
         self.known(preset)
-        arms: Any = self.experiment(config, lab)
+        with lab.titled(self.name):
+            arms: Any = self.experiment(config, lab)
         kinds = arms.values() if isinstance(arms, Mapping) else [arms]
         for other in (one for one in kinds if not isinstance(one, Arm)):
             raise ConfigError(
                 f"study {self.name}: experiment gave the type {type(other).__name__}, allowed: a "
-                'dict of arms, such as {"attention": Arm.of(training)}'
+                'dict of arms, such as {"attention": lab.train(recipe)}'
             )
         sweeps = {name: list(swept.grid) for name, swept in swept_in(config).items()}
         for name in sweeps:

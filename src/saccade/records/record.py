@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -41,43 +41,69 @@ class MissingArmError(KeyError):
         return str(self.args[0])
 
 
-class Trained(Protocol):
-    """What an arm takes of a training."""
-
-    @property
-    def trajectory(self) -> xr.Dataset: ...
-    @property
-    def snapshot(self) -> xr.Dataset: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def digest(self) -> str: ...
-
-
 @dataclasses.dataclass(frozen=True)
 class Arm:
     """One arm of an experiment: what was measured, and what the theory says."""
 
-    trajectory: xr.Dataset
-    snapshot: xr.Dataset
-    prediction: xr.Dataset
+    trajectory: xr.Dataset = dataclasses.field(default_factory=xr.Dataset)
+    """What was measured along the steps; of a computation without steps, its result."""
+    snapshot: xr.Dataset = dataclasses.field(default_factory=xr.Dataset)
+    """What was measured at the first and the last step."""
+    prediction: xr.Dataset = dataclasses.field(default_factory=xr.Dataset)
+    """What a theory predicts: the same names on the same axes."""
     predicted_by: str = ""
     """The theory behind the prediction."""
 
     @staticmethod
-    def of(
-        training: Trained, prediction: xr.Dataset | None = None, predicted_by: str = ""
-    ) -> "Arm":
-        """The arm that a training makes, with what a theory says about it."""
-        about = {"seconds": training.seconds, "digest": training.digest}
-        trajectory = training.trajectory.assign_attrs(about)
-        theory = xr.Dataset() if prediction is None else prediction
-        return Arm(trajectory, training.snapshot, theory, predicted_by)
-
-    @staticmethod
     def of_prediction(prediction: xr.Dataset, predicted_by: str) -> "Arm":
         """An arm of theory alone, for predictions that no measured trajectory goes into."""
-        return Arm(xr.Dataset(), xr.Dataset(), prediction, predicted_by)
+        return Arm(prediction=prediction, predicted_by=predicted_by)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent training, over all interruptions."""
+        return self.trajectory.attrs.get("seconds", 0.0)
+
+    @property
+    def digest(self) -> str:
+        """Content address of the training; empty if it cannot be kept."""
+        return self.trajectory.attrs.get("digest", "")
+
+    def with_prediction(self, prediction: xr.Dataset, predicted_by: str) -> Self:
+        """This arm with what a theory says about it."""
+        return dataclasses.replace(self, prediction=prediction, predicted_by=predicted_by)
+
+    def with_variables(self, **variables: Any) -> Self:
+        """This arm with further variables of its trajectory."""
+        return dataclasses.replace(self, trajectory=self.trajectory.assign(variables))
+
+    def at_steps(self, steps: Any) -> Self:
+        """This arm at some of its recorded steps; snapshots stay."""
+        parts = {name: getattr(self, name) for name in ("trajectory", "prediction")}
+        kept = {name: part.sel(step=steps) for name, part in parts.items() if "step" in part.dims}
+        return dataclasses.replace(self, **kept)
+
+    def with_snapshot_of_one_seed(self) -> Self:
+        """This arm with the snapshots of its first seed: large tables that are only drawn."""
+        first = self.snapshot.isel(seed=slice(0, 1), missing_dims="ignore")
+        return dataclasses.replace(self, snapshot=first)
+
+    def followed_by(self, later: "Arm") -> "Arm":
+        """This arm and its continuation as one, without weights."""
+        parts: dict[str, xr.Dataset] = {}
+        for name in ("trajectory", "snapshot"):
+            before, after = getattr(self, name), getattr(later, name)
+            whole: Any = xr.concat(
+                [before, after.isel(step=slice(1, None))],
+                "step",
+                data_vars="minimal",
+                coords="minimal",
+                compat="override",
+            )
+            parts[name] = whole.assign(diverged_at=after["diverged_at"])
+        seconds = self.seconds + later.seconds
+        trajectory = parts["trajectory"].assign_attrs(seconds=seconds)
+        return Arm(trajectory, parts["snapshot"], self.prediction, self.predicted_by)
 
     @property
     def diverged(self) -> xr.DataArray:

@@ -66,15 +66,15 @@ NOT_INDEPENDENT = (
 
 def seeds_of(config: AbstractSeededConfig, place: int) -> Seeds:
     """The seeds of one kind of run."""
-    return Seeds([STARTS * place + number for number in config.seed_numbers])
+    return Seeds(config.seeds, first=STARTS * place + config.first_seed)
 
 
 def by_number(arm: Arm, config: AbstractSeededConfig) -> Arm:
-    """An arm whose members are known by the seeds of the config, as those of all kinds of runs."""
+    """An arm whose members are known by the seeds of the config, as those of all kinds of runs;
+    without its weights and what else was kept of the training, which would take much memory.
+    """
     numbers = list(config.seed_numbers)
-    parts = {name: getattr(arm, name) for name in ("trajectory", "snapshot")}
-    renamed = {name: part.assign_coords(seed=numbers) for name, part in parts.items()}
-    return dataclasses.replace(arm, **renamed)
+    return Arm(arm.trajectory.assign_coords(seed=numbers), arm.snapshot.assign_coords(seed=numbers))
 
 
 def _mean(rated: Callable[..., Any], first: Any, second: Any) -> Any:
@@ -187,7 +187,7 @@ def compared(
     others = xr.concat(several, "other").mean("other")
     found["accuracy_of_others"] = others.assign_attrs(long_name=text, units="1")
     found["diverged_at"] = diverged_in(runs)
-    arms = {"agreement": Arm(xr.Dataset(found), xr.Dataset(), xr.Dataset())}
+    arms = {"agreement": Arm(xr.Dataset(found))}
     for name, arm in runs.items():
         whole = arm.trajectory
         tables = [one for one in whole.data_vars if dims_of(whole[one])]

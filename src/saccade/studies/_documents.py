@@ -7,13 +7,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.interfaces import AbstractTheory
-from saccade.core.lab import Training
 from saccade.errors import ConfigError
 from saccade.figures.figure import HeatMap
 from saccade.judging.claim import Measure
 from saccade.probes.attention import AttentionStatistics
-from saccade.records.record import Arm
 from saccade.records.trajectory import only
 from saccade.settings import Swept
 from saccade.tasks.long_documents import LongDocumentQueries, LongDocuments
@@ -75,19 +72,6 @@ class DocumentSettings:
 def end_of(variable: str, largest_over: Sequence[str] = (), **where: Any) -> Measure:
     """Measures a variable of the only arm at the last step, at some coordinates."""
     return lambda arms, config: only(arms).end[variable].sel(where).max(largest_over)
-
-
-def arm_of(training: Training, theory: AbstractTheory | None, task: Any, model: Any) -> Arm:
-    """A training with the prediction of a theory, if there is one."""
-    if theory is None:
-        return Arm.of(training)
-    return Arm.of(training, theory.predict(task, model, training.trajectory), theory.source)
-
-
-def first_seed(arm: Arm) -> Arm:
-    """The arm with the snapshots of one seed: large tables that are only drawn."""
-    first = arm.snapshot.isel(seed=slice(0, 1), missing_dims="ignore")
-    return dataclasses.replace(arm, snapshot=first)
 
 
 def corner(documents: DocumentSettings, table: xr.DataArray, label: str) -> HeatMap:

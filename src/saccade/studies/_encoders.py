@@ -3,6 +3,7 @@ encoder, its optimisers, and steps at matched curvature.
 """
 
 import dataclasses
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -15,11 +16,10 @@ from jaxtyping import Array, Float, PyTree
 from saccade.core.batches import Minibatch
 from saccade.core.chunks import evenly
 from saccade.core.interfaces import AbstractCorpus, AbstractProbe
-from saccade.core.lab import Lab, Training
 from saccade.core.lanczos import hessian_eigenvalues
 from saccade.core.optimiser import AbstractRatedStepper, Adam, GradientDescent
-from saccade.core.rates import Warmup
-from saccade.core.recording import Recording
+from saccade.core.rates import AbstractRateSchedule, Warmup
+from saccade.core.recipe import Recipe
 from saccade.data.pathfinder_images import Drawing, pictures
 from saccade.data.vocabulary import Tokeniser
 from saccade.errors import ConfigError
@@ -205,34 +205,42 @@ class AbstractEncoderConfig(AbstractSeededConfig):
     def steps_on(self, task: str) -> int:
         return self.picture_steps if task == "pathfinder" else self.steps
 
-    def optimiser(self, task: str, name: str, **more: Any) -> AbstractRatedStepper:
-        more["clip_value"] = CLIPPED
+    def optimiser(
+        self,
+        task: str,
+        name: str,
+        schedule: AbstractRateSchedule | None = None,
+        curvature: Callable[[Any, Any], Any] | None = None,
+    ) -> AbstractRatedStepper:
         if name == "sgd":
-            return GradientDescent(self.sgd_rate, **more)
-        return Adam(self.adam_share * ADAM_RATES[task], epsilon=EPSILON, **more)
+            plain = GradientDescent(self.sgd_rate)
+        else:
+            plain = Adam(self.adam_share * ADAM_RATES[task], epsilon=EPSILON)
+        return dataclasses.replace(
+            plain, schedule=schedule, clip_value=CLIPPED, curvature=curvature
+        )
 
     def encoder(self, arm: str) -> EncoderConfig:
         return dataclasses.replace(self.model, **ARMS[arm])
 
-
-def trained(
-    config: AbstractEncoderConfig, lab: Lab, task: str, optimiser: str, arm: str
-) -> Training:
-    """One arm: training from the start."""
-    more: Any = {"schedule": Warmup(config.warmup)}
-    if arm == "gaussian_matched":
-        more["curvature"] = RelativeCurvature(config.batch(task), adam=optimiser == "adam")
-    every = Every(max(1, config.steps // config.evaluations))
-    return lab.train(
-        config.tasks[task],
-        config.encoder(arm),
-        config.optimiser(task, optimiser, **more),
-        config.steps_on(task),
-        Recording(config.probes, every, sample=MEASURED),
-        seeds=config.seed_numbers,
-        batches=Minibatch(config.batch(task)),
-        name=f"{TITLES[task]}, {OPTIMISERS[optimiser]}, {arm.replace('_', ' ')}",
-    )
+    def recipe(self, task: str, optimiser: str, arm: str) -> Recipe:
+        """One arm: training from the start."""
+        matched = RelativeCurvature(self.batch(task), adam=optimiser == "adam")
+        return Recipe(
+            self.tasks[task],
+            self.encoder(arm),
+            self.optimiser(
+                task,
+                optimiser,
+                schedule=Warmup(self.warmup),
+                curvature=matched if arm == "gaussian_matched" else None,
+            ),
+            self.steps_on(task),
+            probes=self.probes,
+            at=Every(max(1, self.steps // self.evaluations)),
+            batches=Minibatch(self.batch(task)),
+            sample=MEASURED,
+        )
 
 
 def contact_sheet(name: str, config: AbstractEncoderConfig) -> Figure:

@@ -1,11 +1,9 @@
 """Settings that the two studies of Song, Han, Zhang, Ding & Hong (2024) share."""
 
 import dataclasses
-from typing import Any
 
 import xarray as xr
 
-from saccade.core.training import Training
 from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.models.kernels import KernelName
 from saccade.records.record import Arm
@@ -43,8 +41,14 @@ class AbstractKernelConfig(AbstractSeededConfig):
         return self.sequences * self.positions
 
     def model(self, kernel: KernelName, heads: int, *trained: str) -> AttentionRegressionConfig:
-        scales: Any = {"value_scale": self.value_scale, "output_scale": self.output_scale}
-        return AttentionRegressionConfig(kernel, heads, self.head_dimension, trained, **scales)
+        return AttentionRegressionConfig(
+            kernel,
+            heads,
+            self.head_dimension,
+            trained,
+            value_scale=self.value_scale,
+            output_scale=self.output_scale,
+        )
 
 
 def last_over_first(arm: Arm) -> xr.DataArray:
@@ -52,7 +56,7 @@ def last_over_first(arm: Arm) -> xr.DataArray:
     return fall(arm.trajectory["loss"])
 
 
-def with_start(training: Training) -> xr.Dataset:
+def with_start(arm: Arm) -> xr.Dataset:
     """The trajectory, with what was measured at the start alone."""
-    known, start = training.trajectory, at_start(training.snapshot)
+    known, start = arm.trajectory, at_start(arm.snapshot)
     return known.assign({name: values for name, values in start.items() if name not in known})

@@ -11,14 +11,14 @@ import xarray as xr
 
 from saccade.core.batches import Fresh
 from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask
-from saccade.core.lab import Lab, Training
+from saccade.core.loss import Loss
 from saccade.core.optimiser import Adam
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.figures.figure import Line
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.translation import AttentionPlaces, LexicalKnowledge, TokenAccuracy
-from saccade.records.schedule import Every
+from saccade.records.schedule import AbstractSchedule, Every
 from saccade.settings import require_count, require_positive, require_single
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.copying import Copying
@@ -59,20 +59,29 @@ class AbstractTrainingConfig(AbstractSeededConfig):
         require_positive(self, "rate")
         require_single(self, "the study's arms share it", "rate")
 
-    def train(
+    def recipe(
         self,
-        lab: Lab,
-        name: str,
         task: AbstractTask,
         model: AbstractModelConfig,
         steps: int,
-        record: Recording,
-        **options: Any,
-    ) -> Training:
-        """Train with these settings; `options` go to the lab and take precedence."""
-        given = {"seeds": self.seed_numbers, "batches": Fresh(self.batch_size), "name": name}
-        options = given | options
-        return lab.train(task, model, Adam(self.rate), steps, record, **options)
+        *,
+        at: AbstractSchedule,
+        probes: Sequence[AbstractProbe] = (),
+        ends: Sequence[AbstractProbe] = (),
+        loss: Loss | None = None,
+    ) -> Recipe:
+        """A training with these settings."""
+        return Recipe(
+            task,
+            model,
+            Adam(self.rate),
+            steps,
+            probes=probes,
+            at=at,
+            ends=ends,
+            batches=Fresh(self.batch_size),
+            loss=loss,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,8 +102,17 @@ class AbstractCopyingConfig(AbstractTrainingConfig):
     def copying(self, words: int, **settings: Any) -> Copying:
         return Copying(self.length, words, test_size=self.test_size, **settings)
 
-    def recording(self, *probes: AbstractProbe, ends: Sequence[AbstractProbe] = ()) -> Recording:
-        return Recording(probes, Every(self.interval), ends)
+    def copying_recipe(
+        self,
+        task: Copying,
+        model: AbstractModelConfig,
+        steps: int,
+        *,
+        probes: Sequence[AbstractProbe] = WORDS_AND_ATTENTION,
+        ends: Sequence[AbstractProbe] = (),
+    ) -> Recipe:
+        """A training on sequences to be copied, evaluated evenly."""
+        return self.recipe(task, model, steps, at=Every(self.interval), probes=probes, ends=ends)
 
 
 def mean(numbers: np.ndarray) -> float:

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.lab import Lab, Training
+from saccade.core.interfaces import AbstractProbe, AbstractTheory
 from saccade.core.optimiser import AbstractOptimiser, GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.figures.figure import Histogram, Line
 from saccade.models.attention_classifier import AttentionClassifierConfig, Head
 from saccade.records.record import Arm, Arms
+from saccade.records.schedule import AbstractSchedule
 from saccade.records.trajectory import only
 from saccade.settings import require, require_count
 from saccade.studies._seeds import AbstractSeededConfig
@@ -50,10 +51,26 @@ class AbstractConfig(AbstractSeededConfig):
     def optimiser(self) -> AbstractOptimiser:
         return GradientDescent(self.rate)
 
-    def train(self, lab: Lab, name: str, record: Recording, model: Any, **more: Any) -> Training:
-        """A training with these settings; `more` may replace steps and seeds."""
-        more = {"steps": self.steps, "seeds": self.seed_numbers, "name": name} | more
-        return lab.train(self.task, model, self.optimiser, record=record, **more)
+    def recipe(
+        self,
+        model: AttentionClassifierConfig,
+        probes: Sequence[AbstractProbe],
+        at: AbstractSchedule,
+        steps: int | None = None,
+        ends: Sequence[AbstractProbe] = (),
+        keep_state: bool = False,
+    ) -> Recipe:
+        """The training of a model with these settings; without `steps`, for those of the study."""
+        return Recipe(
+            self.task,
+            model,
+            self.optimiser,
+            self.steps if steps is None else steps,
+            probes=probes,
+            at=at,
+            ends=ends,
+            keep_state=keep_state,
+        )
 
 
 def require_all_heads(model: AttentionClassifierConfig) -> None:
@@ -81,11 +98,16 @@ def relative_gap(arm: Arm) -> xr.DataArray:
     return abs(arm.trajectory["norm"] / arm.prediction["norm"] - 1)
 
 
-def at_steps(arm: Arm, steps: Sequence[int] | np.ndarray) -> Arm:
-    """An arm at some of its recorded steps; snapshots stay."""
-    parts = {name: getattr(arm, name) for name in ("trajectory", "prediction")}
-    kept = {name: part.sel(step=steps) for name, part in parts.items() if "step" in part.dims}
-    return dataclasses.replace(arm, **kept)
+def beside_all(
+    arm: Arm,
+    theories: Sequence[AbstractTheory],
+    source: str,
+    task: TopicSentences,
+    model: AttentionClassifierConfig,
+) -> Arm:
+    """An arm with what several theories predict for it."""
+    predictions = [theory.predict(task, model, arm.trajectory) for theory in theories]
+    return arm.with_prediction(xr.merge(predictions), source)
 
 
 def histogram(label: str, edges: Sequence[float], share: xr.DataArray) -> Histogram:

@@ -20,7 +20,7 @@ import xarray as xr
 
 from saccade.across.planted import PLANTINGS
 from saccade.across.setups import EARLY, SEVERITY, STEPS, Setup, copying, healthy
-from saccade.core.lab import Lab, Training
+from saccade.core.lab import Lab
 from saccade.core.study import Study, divergences
 from saccade.diagnosis.catalogue import NUMBERED, causes
 from saccade.diagnosis.fault import AbstractFault
@@ -131,22 +131,12 @@ def _run(
     fault: AbstractFault | None = None,
 ) -> xr.Dataset:
     """What the diagnosis says of each run of a setup, at the two steps at which it is asked."""
-    training = lab.train(
-        setup.task,
-        setup.model,
-        setup.optimiser,
-        setup.steps,
-        setup.recording,
-        seeds=seeds,
-        batches=setup.batches,
-        loss=setup.loss,
-        name=f"diagnosis_errors {name}",
-    )
+    arm = lab.train({name: setup.recipe}, seeds)[name]
     steps = [round(EARLY * setup.steps), setup.steps]
     if fault is not None and fault.of_all_seeds:
-        found = _of_groups(training, fault, steps)
+        found = _of_groups(arm.trajectory, fault, steps)
     else:
-        found = _of_runs(training, setup, fault, steps)
+        found = _of_runs(arm.trajectory, setup, fault, steps)
     words = ", ".join(f"{at} {one}" for at, one in enumerate((*FAMILIES, RECURRENT)))
     number = (*FAMILIES, RECURRENT).index(family)
     first = {dim: 0 for dim in found["cause"].dims if dim != "seed"}
@@ -155,13 +145,13 @@ def _run(
     dataset = xr.Dataset(found).reset_coords(drop=True).astype("float32", keep_attrs=True)
     # Steps differ between families: what is judged are the first and the second.
     dataset = dataset.assign_coords(step=[EARLY, 1.0])
-    return dataset.assign_attrs(seconds=training.seconds, digest=training.digest)
+    return dataset.assign_attrs(seconds=arm.seconds, digest=arm.digest)
 
 
 def _of_runs(
-    training: Training, setup: Setup, fault: AbstractFault | None, steps: Sequence[int]
+    run: xr.Dataset, setup: Setup, fault: AbstractFault | None, steps: Sequence[int]
 ) -> dict[str, xr.DataArray]:
-    run, about = training.trajectory, {"causal": setup.causal}
+    about = {"causal": setup.causal}
     found = {"cause": causes(run, about).sel(step=steps).assign_attrs(long_name=NAMED, units="1")}
     relative = run["loss"].sel(step=steps) / setup.target
     words = "loss over that which a healthy run reaches"
@@ -178,10 +168,9 @@ def _of_runs(
 
 
 def _of_groups(
-    training: Training, fault: AbstractFault, steps: Sequence[int]
+    run: xr.Dataset, fault: AbstractFault, steps: Sequence[int]
 ) -> dict[str, xr.DataArray]:
     """The same for a fault that shows in several seeds together: of groups of them."""
-    run = training.trajectory
     groups = [
         fault.signs(run.isel(seed=slice(at, at + GROUP)), {})
         for at in range(0, run.sizes["seed"], GROUP)
@@ -205,7 +194,7 @@ def _arm(runs: Iterable[xr.Dataset]) -> Arm:
     seconds = sum(one.attrs["seconds"] for one in some)
     digests = " ".join(one.attrs["digest"] for one in some)
     whole = whole.assign_attrs(seconds=seconds, digest=digests)
-    return Arm(whole, xr.Dataset(), xr.Dataset())
+    return Arm(whole)
 
 
 # -- measures --------------------------------------------------------------------------------------

@@ -18,8 +18,9 @@ import xarray as xr
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
+from saccade.core.training import TrainedArm
 from saccade.figures.figure import Figure, HeatMap, Line, Panel, curve
 from saccade.judging.bound import Above, AbstractBound, AtMost, Below
 from saccade.judging.claim import Check, Claim
@@ -85,26 +86,31 @@ def experiment(config: Config, lab: Lab, trained: Sequence[str] = tuple(TRAINED)
     largest = max(DIMENSIONS)
     task = RandomSequences(config.sequences, 1, config.positions, largest, largest)
     task = with_sweep(task, "dimension", DIMENSIONS, "D")
-    arms, optimiser = {}, config.optimiser
+    recipes = {}
     for heads, kernel, which in product(config.heads, KERNEL_TITLES, trained):
-        model = config.model(kernel, heads, *TRAINED[which])
         steps = config.value_steps if which == "values" else config.steps
-        ends = (FeatureMatrix(), ValueModes(), StableRanks())
-        record = Recording((AttentionStatistics("train"),), _recorded(steps), ends)
-        name = f"kernels_convergence {kernel}, {which}, {heads} heads"
-        seeds = config.seed_numbers
-        training = lab.train(task, model, optimiser, steps, record, seeds=seeds, name=name)
-        start = with_start(training)
-        curve, floor = (
-            theory.predict(task, model, start)["loss"]
-            for theory in (ValueSpectrum(), ProjectionFloor())
+        recipes[arm_name(kernel, which, heads)] = Recipe(
+            task,
+            config.model(kernel, heads, *TRAINED[which]),
+            config.optimiser,
+            steps,
+            probes=(AttentionStatistics("train"),),
+            at=_recorded(steps),
+            ends=(FeatureMatrix(), ValueModes(), StableRanks()),
         )
-        predicted = LinearRate().predict(task, model, start)
-        predicted = predicted.assign(curve=curve, floor=at_start(floor))
-        arm = Arm.of(training, predicted, "Song 2024, theorem 1 (loss); derived (curve, floor)")
-        snapshot = arm.snapshot.drop_dims("mode")
-        arms[arm_name(kernel, which, heads)] = dataclasses.replace(arm, snapshot=snapshot)
-    return arms
+    arms = lab.train(recipes, config.seed_numbers)
+    return {name: _with_predictions(arm) for name, arm in arms.items()}
+
+
+def _with_predictions(arm: TrainedArm) -> Arm:
+    """An arm with the bound, the curve and the floor, without the modes that they are made of."""
+    task, model, start = arm.recipe.task, arm.recipe.model, with_start(arm)
+    curve = ValueSpectrum().predict(task, model, start)["loss"]
+    floor = ProjectionFloor().predict(task, model, start)["loss"]
+    predicted = LinearRate().predict(task, model, start)
+    predicted = predicted.assign(curve=curve, floor=at_start(floor))
+    arm = arm.with_prediction(predicted, "Song 2024, theorem 1 (loss); derived (curve, floor)")
+    return dataclasses.replace(arm, snapshot=arm.snapshot.drop_dims("mode"))
 
 
 def _recorded(steps: int) -> AtSteps:
@@ -182,9 +188,7 @@ def _as_specified(arm: Arm) -> Arm:
         f"the specified {STEPS:,} steps were run",
         f"{steps[-1]:,} steps were run, {STEPS:,} are specified",
     )
-    parts = {name: getattr(arm, name) for name in ("trajectory", "prediction")}
-    cut = {name: part.sel(step=slice(0, STEPS)) for name, part in parts.items()}
-    return dataclasses.replace(arm, **cut)
+    return arm.at_steps(slice(0, STEPS))
 
 
 def _over_bound(arm: Arm) -> xr.DataArray:

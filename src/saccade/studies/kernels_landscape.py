@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.batches import Minibatch
 from saccade.core.lab import Lab
-from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, HeatMap, Panel, curve
 from saccade.judging.bound import Above, AtLeast
@@ -35,11 +33,9 @@ from saccade.studies import kernels_training
 from saccade.studies._encoders import (
     AT_SIZE,
     LEARNED,
-    MEASURED,
     POSTERS,
     TITLES,
     AbstractEncoderConfig,
-    trained,
 )
 from saccade.studies._kernels import PAPER
 from saccade.studies._tables import table
@@ -74,30 +70,27 @@ class Config(AbstractEncoderConfig):
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    found = {}
     plane = LossPlane(config.points, config.reach, config.draws, config.examples)
-    recording = Recording(config.probes, Every(max(1, config.more_steps // 10)), sample=MEASURED)
+    arms = {}
     for task in config.chosen:
-        optimiser = POSTERS[task]
-        first = trained(config, lab, task, optimiser, "softmax")
-        found[f"{task}_first"] = Arm.of(first)
+        first = config.recipe(task, POSTERS[task], "softmax")
+        arms |= lab.train({f"{task}_first": first}, config.seed_numbers)
         for kernel in KERNEL_TITLES:
-            go_on = partial(
-                lab.train,
-                config.tasks[task],
-                config.encoder(kernel),
-                config.optimiser(task, optimiser),
-                seeds=config.seed_numbers,
-                batches=Minibatch(config.batch(task)),
+            name = f"{task}_{kernel}"
+            second = dataclasses.replace(
+                first,
+                model=config.encoder(kernel),
+                optimiser=config.optimiser(task, POSTERS[task]),
+                steps=config.more_steps,
+                at=Every(max(1, config.more_steps // 10)),
             )
-            name = f"{TITLES[task]}, {KERNEL_TITLES[kernel]} after softmax"
-            second = go_on(config.more_steps, recording, start=first, name=name)
+            arm = lab.train({name: second}, config.seed_numbers, start=arms[f"{task}_first"])[name]
             # The planes of the last weights alone: a training would measure the first ones as well.
-            planes = go_on(0, Recording(ends=(plane,)), start=second, name=f"{name}, planes")
-            found[f"{task}_{kernel}"] = dataclasses.replace(
-                Arm.of(second), snapshot=planes.snapshot
-            )
-    return found
+            measured = dataclasses.replace(second, steps=0, probes=(), ends=(plane,), sample=None)
+            planes = lab.train({f"{name}, planes": measured}, config.seed_numbers, start=arm)
+            snapshot = planes[f"{name}, planes"].snapshot
+            arms[name] = dataclasses.replace(arm, snapshot=snapshot)
+    return arms
 
 
 # -- roughness -------------------------------------------------------------------------------------

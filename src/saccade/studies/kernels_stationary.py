@@ -15,7 +15,8 @@ import xarray as xr
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
+from saccade.core.start import Seeds
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, HeatMap, Panel, curve
 from saccade.judging.bound import Above, AbstractBound, AtMost, Below, Within
@@ -27,7 +28,7 @@ from saccade.models.kernels import KERNEL_TITLES, KernelName
 from saccade.probes.attention import AttentionSpread, AttentionStatistics
 from saccade.probes.feature_matrix import FirstOrderQueries, ReachOfQueries
 from saccade.probes.motion import GradientNorms
-from saccade.records.record import Arm, Arms
+from saccade.records.record import Arms
 from saccade.records.schedule import AtSteps, Logarithmic
 from saccade.records.trajectory import at_start, first_step
 from saccade.settings import require, require_count, require_positive, require_single, with_sweep
@@ -92,44 +93,65 @@ class Config(AbstractKernelConfig):
 
 def experiment(config: Config, lab: Lab, kinds: Sequence[str] = KINDS) -> Arms:
     """Both kernels, with some kinds of arms."""
+    seeds = {kind: Seeds(config.seeds, first=config.first_seed) for kind in kinds}
+    seeds["phase"] = Seeds(config.phase_seeds, first=config.first_seed)
+    arms = {}
+    for kernel in KERNEL_TITLES:
+        for kind, recipe in _recipes(config, kernel).items():
+            if kind in kinds:
+                arms |= lab.train({f"{kernel}_{kind}": recipe}, seeds[kind])
+    if "softmax_keys" in arms:
+        arm, theory = arms["softmax_keys"], KernelBlindness()
+        predicted = theory.predict(arm.recipe.task, arm.recipe.model, with_start(arm))
+        arms["softmax_keys"] = arm.with_prediction(predicted, theory.source)
+    return arms
+
+
+def _recipes(config: Config, kernel: KernelName) -> dict[str, Recipe]:
+    """The trainings of a kernel, by kind."""
     sizes = (config.sequences, 1, config.positions, config.dimension, config.dimension)
     task = RandomSequences(*sizes, target_std=config.target_std)
     # A teacher that differs in W^Q only can be matched exactly, from any distance.
     taught = RandomSequences(*sizes, target_std=0.0)
-    gradient, grid = GradientNorms(("queries",)), scales(config)
+    model = config.model(kernel, config.heads, "queries")
+    model = dataclasses.replace(model, targets="start")
+    student = dataclasses.replace(model, targets="teacher")
+    grid = scales(config)
     descent = GradientDescent(config.rate)
-    matched = GradientDescent(config.matched_share, curvature=query_curvature)
-    first, steps = config.first_seed, config.steps
-    runs, cells = config.seed_numbers, range(first, first + config.phase_seeds)
-    attention = AttentionStatistics("train")
-    probes, grown = (gradient, attention), (ReachOfQueries(), FirstOrderQueries())
-    key_record = Recording((*probes, AttentionSpread("train")), Logarithmic(60), grown)
-    query_record = Recording(probes, Logarithmic(60))
-    loss_record = Recording((attention,), Logarithmic())
-    ends = Recording(at=AtSteps((0, config.phase_steps)))
-    arms, blind = {}, KernelBlindness()
-    for kernel in KERNEL_TITLES:
-        model = config.model(kernel, config.heads, "queries")
-        model = dataclasses.replace(model, targets="start")
-        student = dataclasses.replace(model, targets="teacher")
-        by_key = with_sweep(model, "key_scale", KEY_SCALES)
-        by_query = with_sweep(student, "query_scale", QUERY_SCALES)
-        by_both = with_sweep(with_sweep(model, "key_scale", grid), "query_scale", grid)
-        for kind, data, swept, optimiser, length, record, seeds in (
-            ("keys", task, by_key, descent, steps, key_record, runs),
-            ("queries", taught, by_query, descent, steps, query_record, runs),
-            ("matched", task, model, matched, config.matched_steps, loss_record, runs),
-            ("phase", task, by_both, descent, config.phase_steps, ends, cells),
-        ):
-            if kind not in kinds:
-                continue
-            name = f"kernels_stationary {kernel}, {kind}"
-            training = lab.train(data, swept, optimiser, length, record, seeds=seeds, name=name)
-            arms[f"{kernel}_{kind}"] = Arm.of(training)
-            if (kernel, kind) == ("softmax", "keys"):
-                predicted = blind.predict(task, swept, with_start(training))
-                arms["softmax_keys"] = Arm.of(training, predicted, blind.source)
-    return arms
+    gradient, attention = GradientNorms(("queries",)), AttentionStatistics("train")
+    keys = Recipe(
+        task,
+        with_sweep(model, "key_scale", KEY_SCALES),
+        descent,
+        config.steps,
+        probes=(gradient, attention, AttentionSpread("train")),
+        at=Logarithmic(60),
+        ends=(ReachOfQueries(), FirstOrderQueries()),
+    )
+    queries = Recipe(
+        taught,
+        with_sweep(student, "query_scale", QUERY_SCALES),
+        descent,
+        config.steps,
+        probes=(gradient, attention),
+        at=Logarithmic(60),
+    )
+    matched = Recipe(
+        task,
+        model,
+        GradientDescent(config.matched_share, curvature=query_curvature),
+        config.matched_steps,
+        probes=(attention,),
+        at=Logarithmic(),
+    )
+    phase = Recipe(
+        task,
+        with_sweep(with_sweep(model, "key_scale", grid), "query_scale", grid),
+        descent,
+        config.phase_steps,
+        at=AtSteps((0, config.phase_steps)),
+    )
+    return {"keys": keys, "queries": queries, "matched": matched, "phase": phase}
 
 
 def scales(config: Config) -> list[float]:

@@ -41,7 +41,6 @@ from saccade.studies._encoders import (
     TRAINED_BY,
     AbstractEncoderConfig,
     contact_sheet,
-    trained,
 )
 from saccade.studies._kernels import PAPER
 from saccade.studies._tables import table
@@ -94,11 +93,12 @@ class Config(AbstractEncoderConfig):
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    return {
-        f"{task}_{optimiser}_{arm}": Arm.of(trained(config, lab, task, optimiser, arm))
+    recipes = {
+        f"{task}_{optimiser}_{arm}": config.recipe(task, optimiser, arm)
         for (task, optimiser), arms in config.places.items()
         for arm in arms
     }
+    return lab.train(recipes, config.seed_numbers)
 
 
 # -- measures --------------------------------------------------------------------------------------

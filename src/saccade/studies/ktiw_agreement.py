@@ -16,10 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from saccade.core.interfaces import FIRST_WORD, SentencePairs
+from saccade.core.interfaces import (
+    FIRST_WORD,
+    AbstractModelConfig,
+    AbstractProbe,
+    SentencePairs,
+)
 from saccade.core.lab import Lab
 from saccade.core.members import purpose_key
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.core.start import Seeds
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, HeatMap, Panel, curve, level
@@ -81,32 +86,44 @@ class Config(AbstractTrainingConfig):
         for field in ("base_start", "head_starts"):
             require(self.model, field, "none: every seed draws its own", lambda one: one is None)
 
+    def training_recipe(
+        self, model: AbstractModelConfig, probes: Sequence[AbstractProbe]
+    ) -> Recipe:
+        """The training of a model on the corpus."""
+        return self.recipe(
+            self.corpus, model, self.steps, at=Logarithmic(24), probes=probes, loss=token_entropy
+        )
+
 
 def experiment(config: Config, lab: Lab) -> Arms:
     """Two runs with attention, one with uniform attention, two ablations, the proxy, and IBM Model
     1, all on the same pairs.
     """
-    recurrent = partial(dataclasses.replace, config.model)
-    models = {
+    recurrent = {
         "attention": config.model,
-        "uniform": recurrent(attention="uniform"),
-        "frozen_lexicon": recurrent(lexicon="frozen"),
-        "frozen_attention": recurrent(attention="frozen"),
-        "proxy": WordProxyConfig(config.proxy_dimension),
+        "uniform": dataclasses.replace(config.model, attention="uniform"),
+        "frozen_lexicon": dataclasses.replace(config.model, lexicon="frozen"),
+        "frozen_attention": dataclasses.replace(config.model, attention="frozen"),
     }
     tables = (translation.PositionTables(PAIRS), translation.PairWords(PAIRS))
     probes = (translation.TokenAccuracy(), *tables)
+    recipes = {
+        name: config.training_recipe(model, (*probes, AttentionStatistics()))
+        for name, model in recurrent.items()
+    }
+    recipes["proxy"] = config.training_recipe(WordProxyConfig(config.proxy_dimension), probes)
     numbers, arms = list(config.seed_numbers), {}
-    for place, (name, model) in enumerate(models.items()):
+    for place, (name, recipe) in enumerate(recipes.items()):
         # The two runs with attention are members of one training.
         runs = ("attention", "other") if name == "attention" else (name,)
-        members = [OTHER_STARTS * (2 * place + at) + n for at in range(len(runs)) for n in numbers]
+        members = [
+            OTHER_STARTS * (2 * place + at) + number
+            for at in range(len(runs))
+            for number in numbers
+        ]
         same_pairs = numbers * len(runs)
         seeds = Seeds(members, data=same_pairs, order=same_pairs)
-        more = () if name == "proxy" else (AttentionStatistics(),)
-        record = Recording((*probes, *more), Logarithmic(24))
-        given = (f"ktiw_agreement {name}", config.corpus, model, config.steps, record)
-        arm = Arm.of(config.train(lab, *given, loss=token_entropy, seeds=seeds))
+        arm = lab.train({f"translation_{name}": recipe}, seeds)[f"translation_{name}"]
         for at, run in enumerate(runs):
             arms[f"translation_{run}"] = _members(arm, at * len(numbers), numbers)
     arms["translation_model_1"] = _model_1(config, lab, arms["translation_uniform"].trajectory)
@@ -114,10 +131,10 @@ def experiment(config: Config, lab: Lab) -> Arms:
 
 
 def _members(arm: Arm, first: int, numbers: Sequence[int]) -> Arm:
-    """Some members of an arm, known by the seeds of their data."""
+    """Some members of an arm, known by the seeds of their data; without their weights."""
     chosen = arm.trajectory.isel(seed=slice(first, first + len(numbers)))
     chosen = chosen.drop_vars(("data_seed", "order_seed")).assign_coords(seed=list(numbers))
-    return dataclasses.replace(arm, trajectory=chosen)
+    return Arm(chosen, arm.snapshot)
 
 
 def _model_1(config: Config, lab: Lab, like: xr.Dataset) -> Arm:
@@ -128,16 +145,23 @@ def _model_1(config: Config, lab: Lab, like: xr.Dataset) -> Arm:
     for seed in table["seed"].values:
         pairs = task.sample(purpose_key(int(seed), "data"), task.train_size)
         shown = at_place(like[["source_id", "target_id"]], 0).sel(seed=seed)
-        words = (shown["source_id"].values, shown["target_id"].values)
-        given = (pairs, task.vocabulary_size, ITERATIONS, task.translations, *words)
-        name = f"ktiw_agreement IBM Model 1, seed {seed}"
-        beta, share = lab.cached(translate, *given, version=1, name=name)
+        beta, share = lab.cached(
+            translate,
+            pairs,
+            task.vocabulary_size,
+            ITERATIONS,
+            task.translations,
+            shown["source_id"].values,
+            shown["target_id"].values,
+            version=1,
+            name=f"ktiw_agreement IBM Model 1, seed {seed}",
+        )
         betas.append(beta)
         shares.append(share)
     beta = table.copy(data=np.stack(betas)).where(table.notnull())
     coordinates = {"seed": table["seed"], "iterations": list(ITERATIONS)}
     translated = xr.DataArray(np.stack(shares), coordinates, ["seed", "iterations"])
-    return Arm(xr.Dataset({"beta": beta, "translated": translated}), xr.Dataset(), xr.Dataset())
+    return Arm(xr.Dataset({"beta": beta, "translated": translated}))
 
 
 def translate(
@@ -210,7 +234,7 @@ def compared(arms: Arms) -> dict[str, Arm]:
         "first_beta_model_1": model_1["beta"],
     }
     tables = {name: table.isel(pair=0, drop=True) for name, table in kept.items()}
-    found = {"translation_agreement": Arm(xr.Dataset(named), xr.Dataset(tables), xr.Dataset())}
+    found = {"translation_agreement": Arm(xr.Dataset(named), xr.Dataset(tables))}
     for name, arm in arms.items():
         trajectory = arm.trajectory.drop_dims(translation.POSITIONS, errors="ignore")
         found[name] = dataclasses.replace(arm, trajectory=trajectory)

@@ -19,7 +19,7 @@ import xarray as xr
 from saccade.core.batches import Minibatch
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
 from saccade.data.vectors import vectors_for
 from saccade.figures.figure import Figure, Panel
@@ -195,69 +195,74 @@ def experiment(config: Config, lab: Lab) -> Arms:
     if config.vectors:
         vectors_for(config.vectors, ["the"])  # missing vectors cost no training
     for corpus, task in config.tasks.items():
-        found = _runs(config, lab, corpus, task, config.model)
-        found["proxy"] = _proxy(config, lab, corpus, task)
-        arms |= _named(corpus, compared(found, config.splits))
+        recipes = _recurrent(config, task, config.model) | {"proxy": _proxy(config, task)}
+        arms |= _arms_of(config, lab, corpus, recipes)
         if config.vectors and corpus in config.vector_corpora:
-            size, given = config.vector_size, config.vectors
-            model = dataclasses.replace(config.model, features=size, vectors=given)
-            name = f"{corpus}_vectors"
-            arms |= _named(name, compared(_runs(config, lab, name, task, model), config.splits))
+            model = dataclasses.replace(
+                config.model, features=config.vector_size, vectors=config.vectors
+            )
+            arms |= _arms_of(config, lab, f"{corpus}_vectors", _recurrent(config, task, model))
     return arms
 
 
-def _named(corpus: str, arms: Arms) -> dict[str, Arm]:
-    return {f"{corpus}_{name}": arm for name, arm in arms.items()}
-
-
-def _runs(
-    config: Config, lab: Lab, name: str, task: NamedText, model: RecurrentClassifierConfig
+def _arms_of(
+    config: Config, lab: Lab, corpus: str, recipes: Mapping[str, Recipe]
 ) -> dict[str, Arm]:
+    """The runs on one corpus and their agreement; every kind of run has seeds of its own."""
+    runs = {}
+    for place, (run, recipe) in enumerate(recipes.items()):
+        name = f"{corpus}_{run}"
+        arm = lab.train({name: recipe}, seeds_of(config, place))[name]
+        runs[run] = by_number(arm, config)
+    return {f"{corpus}_{name}": arm for name, arm in compared(runs, config.splits).items()}
+
+
+def _recurrent(
+    config: Config, task: NamedText, model: RecurrentClassifierConfig
+) -> dict[str, Recipe]:
     """The recurrent runs on one corpus."""
-    kinds = {"uniform": {"attention": "uniform"}, "frozen_lexicon": {"lexicon": "frozen"}}
-    found = {}
-    for place, run in enumerate(RUNS):
-        probes = (
-            Accuracy(("train", "test")),
-            *_tables_of(config, run),
-            AttentionStatistics("test"),
-        )
-        record = Recording(probes, config.evaluated, sample=MEASURED)
-        changed = dataclasses.replace(model, **kinds.get(run, {}))
-        training = lab.train(
+    models = (
+        model,
+        dataclasses.replace(model, attention="uniform"),
+        dataclasses.replace(model, lexicon="frozen"),
+    )
+    return {
+        run: Recipe(
             task,
             changed,
             Adam(config.rate),
             config.steps,
-            record,
-            seeds=seeds_of(config, place),
+            probes=(
+                Accuracy(("train", "test")),
+                *_tables_of(config, run),
+                AttentionStatistics("test"),
+            ),
+            at=config.evaluated,
             batches=Minibatch(config.batch_size),
-            name=f"ktiw_classification {name} {run}",
+            sample=MEASURED,
         )
-        found[run] = by_number(Arm.of(training), config)
-    return found
+        for run, changed in zip(RUNS, models, strict=True)
+    }
 
 
 def _tables_of(config: Config, run: str) -> tuple[TextTables, ...]:
-    given: Any = [(split, config.texts, COMPARED[run]) for split in config.splits]
-    return tuple(TextTables(*one) for one in given)
+    splits: Any = config.splits
+    return tuple(TextTables(split, config.texts, COMPARED[run]) for split in splits)
 
 
-def _proxy(config: Config, lab: Lab, name: str, task: NamedText) -> Arm:
+def _proxy(config: Config, task: NamedText) -> Recipe:
     """The bag-of-words proxy on one corpus, evaluated after every epoch."""
     epoch = -(-task.train_size // config.proxy_batch)
-    probes = (Accuracy(("test",)), *_tables_of(config, "proxy"))
-    training = lab.train(
+    return Recipe(
         task,
         WordClassifierConfig(config.proxy_dimension),
         Adam(config.proxy_rate),
         epoch * config.proxy_epochs,
-        Recording(probes, Every(epoch), sample=MEASURED),
-        seeds=seeds_of(config, len(RUNS)),
+        probes=(Accuracy(("test",)), *_tables_of(config, "proxy")),
+        at=Every(epoch),
         batches=Minibatch(config.proxy_batch),
-        name=f"ktiw_classification {name} proxy",
+        sample=MEASURED,
     )
-    return by_number(Arm.of(training), config)
 
 
 # -- measures --------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from saccade.probes.translation import (
     ratio_of_medians,
     success_step,
 )
-from saccade.records.record import Arm, Arms
+from saccade.records.record import Arms
 from saccade.records.trajectory import at_place, at_start, first_step
 from saccade.settings import require_count, with_sweep
 from saccade.studies import _ktiw
@@ -75,28 +75,22 @@ class Config(AbstractCopyingConfig):
 def experiment(config: Config, lab: Lab) -> Arms:
     learned = config.model
     uniform = dataclasses.replace(learned, attention="uniform")
-    record = config.recording(*_ktiw.WORDS_AND_ATTENTION)
-    everywhere = config.recording(
-        *_ktiw.WORDS_AND_ATTENTION, ends=(AttentionOffsets(config.length),)
-    )
-
-    def trained(name, task, model, steps, record=record, **options):
-        return config.train(lab, f"ktiw_copying {name}", task, model, steps, record, **options)
-
     permutations = config.copying(config.length, largest=max(config.words))
     by_words = with_sweep(permutations, "words", config.words)
     both = with_sweep(permutations, "words", (config.length, config.choice), "learned_on")
     mixture = config.copying(config.length, groups=2)
     larger = config.copying(config.choice, largest=max(config.words))
-    lexicon = trained("lexicon", larger, uniform, config.lexicon_steps)
-    trainings = {
-        "by_words": trained("by words", by_words, learned, config.steps, everywhere),
-        "mixture": trained("mixture", mixture, learned, config.mixture_steps),
-        "uniform": trained("uniform attention", both, uniform, config.uniform_steps),
-        "lexicon": lexicon,
-        "given": trained("given", permutations, learned, config.steps, start=lexicon),
+    recipes = {
+        "by_words": config.copying_recipe(
+            by_words, learned, config.steps, ends=(AttentionOffsets(config.length),)
+        ),
+        "mixture": config.copying_recipe(mixture, learned, config.mixture_steps),
+        "uniform": config.copying_recipe(both, uniform, config.uniform_steps),
+        "lexicon": config.copying_recipe(larger, uniform, config.lexicon_steps),
     }
-    return {name: Arm.of(training) for name, training in trainings.items()}
+    arms = lab.train(recipes, config.seed_numbers)
+    given = {"given": config.copying_recipe(permutations, learned, config.steps)}
+    return arms | lab.train(given, config.seed_numbers, start=arms["lexicon"])
 
 
 # -- measures --------------------------------------------------------------------------------------

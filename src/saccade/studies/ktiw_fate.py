@@ -27,9 +27,11 @@ import jax
 import numpy as np
 import xarray as xr
 
-from saccade.core.lab import Lab, Training
-from saccade.core.recording import Recording
+from saccade.core.interfaces import AbstractProbe
+from saccade.core.lab import Lab
+from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
+from saccade.core.training import TrainedArm
 from saccade.figures.figure import Figure, HeatMap, Panel, curve, level
 from saccade.judging.bound import Above, AbstractBound, AtMost, Below, Within
 from saccade.judging.claim import Check, Claim
@@ -41,7 +43,11 @@ from saccade.judging.statistics import (
     Rate,
     RateDifference,
 )
-from saccade.models.sequence_to_sequence import ReadoutHalf, SequenceToSequence
+from saccade.models.sequence_to_sequence import (
+    ReadoutHalf,
+    SequenceToSequence,
+    SequenceToSequenceConfig,
+)
 from saccade.probes.attention import AttentionStatistics
 from saccade.probes.translation import (
     AttentionOffsets,
@@ -101,45 +107,66 @@ class Config(AbstractCopyingConfig):
         size = getattr(self, SIZES.get(arm, "length"))
         return Copying(size, size, test_size=self.test_size)
 
-    def fate_recording(self, *probes: Any, steps: int) -> Recording:
-        """Accuracy, attention and lexical knowledge, evenly and at the steps that claims name."""
+    def fate_recipe(
+        self,
+        arm: str,
+        model: SequenceToSequenceConfig,
+        steps: int,
+        *,
+        probes: Sequence[AbstractProbe] = (),
+    ) -> Recipe:
+        """A training of an arm on permutations: accuracy, attention and lexical knowledge, evenly
+        and at the steps that claims name.
+        """
         named = {self.early, LATER, SETTLED, *map(self.budget, SIZES)}
         chosen = {*range(0, steps, self.interval), *named}
         lexicon = LexicalKnowledge(self.test_size)
-        probes = (TokenAccuracy(), AttentionPlaces(), lexicon, AttentionStatistics(), *probes)
-        return Recording(probes, AtSteps(tuple(sorted(step for step in chosen if step <= steps))))
+        return self.recipe(
+            self.permutations(arm),
+            model,
+            steps,
+            at=AtSteps(tuple(sorted(step for step in chosen if step <= steps))),
+            probes=(TokenAccuracy(), AttentionPlaces(), lexicon, AttentionStatistics(), *probes),
+        )
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    short = config.budget("plain")
+    model, seeds, short = config.model, config.seed_numbers, config.budget("plain")
+    plain = {
+        name: config.fate_recipe(
+            name, model, config.steps, probes=(AttentionOffsets(getattr(config, size)),)
+        )
+        for name, size in SIZES.items()
+    }
+    arms = {name: _with_prediction(arm, config) for name, arm in lab.train(plain, seeds).items()}
+    first = first_steps(config, lab)
+    begun = {
+        name: first if half is None else first.edited(partial(_negated, half))
+        for name, half in EDITS.items()
+    }
+    edited = {name: config.fate_recipe(name, model, short) for name in EDITS}
+    for name, arm in lab.train(edited, seeds, start=begun).items():
+        arms[name] = with_edit_norm(arm, first, begun[name])
+    zero = dataclasses.replace(model, decoder_start="zero")
+    uniform_zero = dataclasses.replace(zero, attention="uniform")
+    others = {
+        "zero": config.fate_recipe("zero", zero, short),
+        "uniform_zero": config.fate_recipe("uniform_zero", uniform_zero, config.steps),
+    }
+    return arms | lab.train(others, seeds)
 
-    def trained(name: str, model=config.model, steps=short, probes=(), **options):
-        record = config.fate_recording(*probes, steps=steps)
-        task = config.permutations(name)
-        return config.train(lab, f"ktiw_fate {name}", task, model, steps, record, **options)
 
-    def variant(**changes: Any):
-        return dataclasses.replace(config.model, decoder_start="zero", **changes)
-
-    arms = {}
-    for name in SIZES:
-        offsets = (AttentionOffsets(getattr(config, SIZES[name])),)
-        arms[name] = _with_prediction(trained(name, steps=config.steps, probes=offsets), config)
-    first = trained("first steps", steps=config.early)
-    for name, half in EDITS.items():
-        begun = first if half is None else first.edited(partial(_negated, half))
-        arms[name] = with_edit_norm(trained(name, start=begun), first, begun)
-    arms["zero"] = Arm.of(trained("zero", variant()))
-    uniform = variant(attention="uniform")
-    arms["uniform_zero"] = Arm.of(trained("uniform_zero", uniform, config.steps))
-    return arms
+def first_steps(config: Config, lab: Lab) -> TrainedArm:
+    """The training that ends with the early step, from which edited runs go on."""
+    recipe = config.fate_recipe("first steps", config.model, config.early)
+    return lab.train({"first steps": recipe}, config.seed_numbers)["first steps"]
 
 
 def _negated(half: ReadoutHalf, model: SequenceToSequence) -> SequenceToSequence:
     return model.with_readout_negated(half)
 
 
-def with_edit_norm(training: Training, first: Training, begun: Training) -> Arm:
+def with_edit_norm(arm: TrainedArm, first: TrainedArm, begun: TrainedArm) -> TrainedArm:
     """The arm with the Frobenius norm of the edit of its weights, per seed."""
     leaves = (
         jax.tree.leaves(eqx.filter(one.models, eqx.is_inexact_array)) for one in (first, begun)
@@ -148,21 +175,19 @@ def with_edit_norm(training: Training, first: Training, begun: Training) -> Arm:
         np.square(np.asarray(new, float) - np.asarray(old, float)).reshape(len(new), -1).sum(1)
         for old, new in zip(*leaves, strict=True)
     ]
-    arm, about = Arm.of(training), Variable((), "Frobenius norm of the edit of the weights")
-    norm = ("seed", np.sqrt(sum(squares)), about.attributes)
-    return dataclasses.replace(arm, trajectory=arm.trajectory.assign(edit_norm=norm))
+    about = Variable((), "Frobenius norm of the edit of the weights")
+    return arm.with_variables(edit_norm=("seed", np.sqrt(sum(squares)), about.attributes))
 
 
-def _with_prediction(training: Training, config: Config) -> Arm:
+def _with_prediction(arm: TrainedArm, config: Config) -> TrainedArm:
     """The arm with the sign that attention takes by the toy, from the advantage at the early
     step and uniform attention.
     """
-    advantage = _at(_advantage(training.trajectory), config.early)
+    advantage = _at(_advantage(arm.trajectory), config.early)
     grown = toy.attention_score(1.0, 0.0, advantage, 0.0)
     sign = np.sign(grown).assign_attrs(Variable((), "sign of attention's change").attributes)
-    return Arm.of(
-        training, xr.Dataset({"attention_sign": sign}), "toy dynamics, p = 0 at uniform attention"
-    )
+    prediction = xr.Dataset({"attention_sign": sign})
+    return arm.with_prediction(prediction, "toy dynamics, p = 0 at uniform attention")
 
 
 # -- measures --------------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ import xarray as xr
 
 from saccade.core.batches import Fresh
 from saccade.core.lab import Lab
-from saccade.core.recording import Recording
+from saccade.core.optimiser import Adam
+from saccade.core.recipe import Recipe
+from saccade.core.start import Seeds
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, Panel, curve
 from saccade.judging.bound import Above, AbstractBound, AtLeast, AtMost, Below
@@ -25,11 +27,11 @@ from saccade.probes.attention import AttentionStatistics
 from saccade.probes.keywords import KeywordLogits
 from saccade.probes.performance import Accuracy
 from saccade.probes.translation import READABLE, success_step
-from saccade.records.record import Arm, Arms
+from saccade.records.record import Arms
 from saccade.records.schedule import Logarithmic
 from saccade.records.trajectory import at_place
 from saccade.settings import require_count
-from saccade.studies._ktiw import PAPER, QUICK, WORDS_AND_ATTENTION, AbstractCopyingConfig, mean
+from saccade.studies._ktiw import PAPER, QUICK, AbstractCopyingConfig, mean
 from saccade.tasks.keyword_sentences import KeywordSentences
 
 Moment = Callable[[Arms, "Config"], xr.DataArray]
@@ -72,19 +74,25 @@ class Config(AbstractCopyingConfig):
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    size, length, steps = config.model.hidden, config.keyword_length, config.keyword_steps
-    task = KeywordSentences(length, length)
-    model = RecurrentClassifierConfig(size, size, size, attention="uniform")
-    record = Recording((Accuracy(), KeywordLogits(), AttentionStatistics()), Logarithmic(80))
-    seeds = range(config.first_seed, config.first_seed + config.keyword_seeds)
-    options = {"seeds": seeds, "batches": Fresh(config.keyword_batch)}
-    keywords = config.train(lab, "ktiw_limits keywords", task, model, steps, record, **options)
-    arms = {"keywords": Arm.of(keywords)}
-    rest = (config.model, config.budget, config.recording(*WORDS_AND_ATTENTION))
-    for order, title in ORDERS.items():
-        task = config.copying(config.choice, order=order)
-        arms[order] = Arm.of(config.train(lab, f"ktiw_limits {title}", task, *rest))
-    return arms
+    size, length = config.model.hidden, config.keyword_length
+    keywords = Recipe(
+        KeywordSentences(length, length),
+        RecurrentClassifierConfig(size, size, size, attention="uniform"),
+        Adam(config.rate),
+        config.keyword_steps,
+        probes=(Accuracy(), KeywordLogits(), AttentionStatistics()),
+        at=Logarithmic(80),
+        batches=Fresh(config.keyword_batch),
+    )
+    keyword_seeds = Seeds(config.keyword_seeds, first=config.first_seed)
+    arms = lab.train({"keywords": keywords}, keyword_seeds)
+    orders = {
+        order: config.copying_recipe(
+            config.copying(config.choice, order=order), config.model, config.budget
+        )
+        for order in ORDERS
+    }
+    return arms | lab.train(orders, config.seed_numbers)
 
 
 # -- measures --------------------------------------------------------------------------------------

@@ -90,24 +90,27 @@ def experiment(config: Config, lab: Lab) -> Arms:
     base, *heads = (_run(numbers, column) for column in chosen.T)
     task = config.copying(config.length, stream=_run(numbers, numbers))
     places = translation.AttentionPlaces()
-    record = config.recording(translation.TokenAccuracy(), places, AttentionStatistics())
-    given = ("ktiw_multihead models", task, config.of_heads(base, *heads), config.steps)
-    training = config.train(lab, *given, record, seeds=[config.first_seed])
-    arms, begun = {"candidates": Arm(candidates, xr.Dataset(), xr.Dataset())}, 0
+    recipe = config.copying_recipe(
+        task,
+        config.of_heads(base, *heads),
+        config.steps,
+        probes=(translation.TokenAccuracy(), places, AttentionStatistics()),
+    )
+    models = lab.train({"models": recipe}, [config.first_seed])["models"]
+    arms, begun = {"candidates": Arm(candidates)}, 0
     for name, rows in combinations.items():
-        trajectory = training.trajectory.isel(seed=0, drop=True)
+        trajectory = models.trajectory.isel(seed=0, drop=True)
         trajectory = trajectory.isel(run=slice(begun, begun + len(rows))).rename(run="seed")
         trajectory = trajectory.assign_coords(seed=np.arange(len(rows)))
         base_start, head_number = rows[:, 0].astype(float), rows[:, 1:].astype(float)
         trajectory = trajectory.assign(
             base_start=("seed", base_start), head_number=(("seed", "head_place"), head_number)
         )
-        attributes = {"seconds": training.seconds / len(combinations), "digest": training.digest}
-        arms[name] = Arm(trajectory.assign_attrs(attributes), xr.Dataset(), xr.Dataset())
+        attributes = {"seconds": models.seconds / len(combinations), "digest": models.digest}
+        arms[name] = Arm(trajectory.assign_attrs(attributes))
         begun += len(rows)
-    prediction, theory = _at_least_one(candidates, config.model.heads), "derived: 1 - (1 - p)^K"
-    random = dataclasses.replace(arms["random"], prediction=prediction, predicted_by=theory)
-    return arms | {"random": random}
+    prediction = _at_least_one(candidates, config.model.heads)
+    return arms | {"random": arms["random"].with_prediction(prediction, "derived: 1 - (1 - p)^K")}
 
 
 def _run(grid: Sequence[int], values: Sequence[int]) -> int:
@@ -121,16 +124,20 @@ def _tried(config: Config, lab: Lab) -> xr.Dataset:
     bases = range(config.first_seed, config.first_seed + config.base_points)
     base: int = Swept.over("base", bases)  # pyright: ignore[reportAssignmentType] (stands for a number)
     streams = range(config.first_seed, config.first_seed + config.trials)
-    record = config.recording(translation.TokenAccuracy())
     for number in range(config.rounds):
         first = config.first_seed + number * config.round_size
         last = first + config.round_size - 1
         head: int = Swept.over("head", range(first, last + 1))  # pyright: ignore[reportAssignmentType] (stands for a number)
-        task, model = config.copying(config.length), config.of_heads(base, head)
-        given = (f"ktiw_multihead heads {first} to {last} alone", task, model, config.budget)
-        training = config.train(lab, *given, record, seeds=streams)
-        rounds.append(training.trajectory)
-        seconds, digest = seconds + training.seconds, training.digest
+        name = f"heads {first} to {last} alone"
+        recipe = config.copying_recipe(
+            config.copying(config.length),
+            config.of_heads(base, head),
+            config.budget,
+            probes=(translation.TokenAccuracy(),),
+        )
+        arm = lab.train({name: recipe}, streams)[name]
+        rounds.append(arm.trajectory)
+        seconds, digest = seconds + arm.seconds, arm.digest
         found = _judged(xr.concat(rounds, "head"), config)
         if len(_usable(found, config.model.heads)) == config.base_points:
             break

@@ -18,8 +18,9 @@ from saccade.core.batches import Fresh
 from saccade.core.interfaces import FIRST_WORD
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
+from saccade.core.training import TrainedArm
 from saccade.errors import ConfigError
 from saccade.figures.figure import Figure, HeatMap, Line, Panel, over_seeds
 from saccade.judging.bound import Above, AbstractBound, AtMost, Below, Within
@@ -95,59 +96,78 @@ class Config(AbstractSeededConfig):
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    arms = {f"rates_{size}": _rates(config, lab, size) for size in config.dimensions}
-    arms |= {f"counts_{which}": _counts(config, lab, which) for which in COUNTED}
-    arms |= {f"proxy_{which}": _proxy(config, lab, which) for which in COUNTED}
-    return arms | {"counter_example": _counter_example()}
+    seeds = config.seed_numbers
+    rates = {f"rates_{size}": _rates(config, size) for size in config.dimensions}
+    counts = {f"counts_{which}": _counts(config, which) for which in COUNTED}
+    proxies = {f"proxy_{which}": _proxy(config, which) for which in COUNTED}
+    arms: dict[str, Arm] = {
+        name: _with_expected_rates(arm) for name, arm in lab.train(rates, seeds).items()
+    }
+    for name, arm in lab.train(counts, seeds).items():
+        arms[name] = _with_expected_counts(arm, config)
+    return arms | lab.train(proxies, seeds) | {"counter_example": _counter_example()}
 
 
-def _rates(config: Config, lab: Lab, dimension: int) -> Arm:
+def _rates(config: Config, dimension: int) -> Recipe:
     """The initial derivative of a proxy, on one corpus per seed."""
-    task = LexiconSentences(config.outputs, shortest=3, longest=6, train_size=config.corpus_size)
-    record = Recording(ends=(LexiconRates(), CountTable()))
-    name = f"ktiw_proxy derivative, d = {dimension}"
-    model = WordProxyConfig(dimension)
-    training = lab.train(task, model, Adam(1.0), 0, record, seeds=config.seed_numbers, name=name)
-    counts = training.snapshot["count_table"]
+    return Recipe(
+        LexiconSentences(config.outputs, shortest=3, longest=6, train_size=config.corpus_size),
+        WordProxyConfig(dimension),
+        Adam(1.0),
+        0,
+        ends=(LexiconRates(), CountTable()),
+    )
+
+
+def _with_expected_rates(arm: TrainedArm) -> TrainedArm:
+    counts = arm.snapshot["count_table"]
     logits = count_table.initial_logit_derivative(counts.values)
     probabilities = count_table.initial_probability_derivative(counts.values)
     rates = {"logit_rate": logits, "probability_rate": probabilities}
     prediction = xr.Dataset({name: counts.copy(data=rate) for name, rate in rates.items()})
-    return Arm.of(training, prediction, "Snell 2021, eq. 54; eq. 15 with the factor 1/|O|")
+    return arm.with_prediction(prediction, "Snell 2021, eq. 54; eq. 15 with the factor 1/|O|")
 
 
-def _counts(config: Config, lab: Lab, which: str) -> Arm:
+def _counts(config: Config, which: str) -> Recipe:
     """The count table of many sequences to be copied."""
     task = config.copying(which, train_size=config.counted, test_size=1)
-    record, name = Recording(ends=(CountTable(),)), f"ktiw_proxy counts, {COUNTED[which]}"
-    model = WordProxyConfig(1)
-    training = lab.train(task, model, Adam(1.0), 0, record, seeds=config.seed_numbers, name=name)
+    return Recipe(task, WordProxyConfig(1), Adam(1.0), 0, ends=(CountTable(),))
+
+
+def _with_expected_counts(arm: TrainedArm, config: Config) -> TrainedArm:
+    expected = count_table.expected_count_table(arm.recipe.task)
     # END counts in L: entries of words are smaller by k / (k + 1).
-    length = config.length
-    expected = count_table.expected_count_table(task) * config.counted * length / (length + 1)
-    counts = training.snapshot["count_table"].isel(seed=0, step=0, drop=True)
+    expected = expected * config.counted * config.length / (config.length + 1)
+    counts = arm.snapshot["count_table"].isel(seed=0, step=0, drop=True)
     prediction = xr.Dataset({"count_table": counts.copy(data=expected)})
-    return Arm.of(training, prediction, "derived: co-occurrences of distinct words")
+    return arm.with_prediction(prediction, "derived: co-occurrences of distinct words")
 
 
-def _proxy(config: Config, lab: Lab, which: str) -> Arm:
+def _proxy(config: Config, which: str) -> Recipe:
     """A proxy trained on sequences to be copied."""
-    task = config.copying(which, train_size=64, test_size=1)
-    model, adam = WordProxyConfig(config.proxy_dimension), Adam(config.proxy_rate)
-    record, name = Recording((), Logarithmic(10), (Lexicon(),)), f"ktiw_proxy proxy, {which}"
-    options: Any = {"seeds": config.seed_numbers, "batches": Fresh(64), "name": name}
-    return Arm.of(lab.train(task, model, adam, config.proxy_steps, record, **options))
+    return Recipe(
+        config.copying(which, train_size=64, test_size=1),
+        WordProxyConfig(config.proxy_dimension),
+        Adam(config.proxy_rate),
+        config.proxy_steps,
+        at=Logarithmic(10),
+        ends=(Lexicon(),),
+        batches=Fresh(64),
+    )
 
 
 def _counter_example() -> Arm:
-    given = (np.asarray(optimum.COUNTER_EXAMPLE_LOGITS), optimum.COUNTER_EXAMPLE_TARGET)
-    found, beta = optimum.optimal_attention(*given), optimum.lexical_probes(*given)
-    measured = xr.Dataset({"attention": ("position", found.attention), "beta": ("position", beta)})
-    measured = measured.assign(probability=found.probability, gap=found.gap)
+    logits, target = np.asarray(optimum.COUNTER_EXAMPLE_LOGITS), optimum.COUNTER_EXAMPLE_TARGET
+    solution = optimum.optimal_attention(logits, target)
+    beta = optimum.lexical_probes(logits, target)
+    measured = xr.Dataset(
+        {"attention": ("position", solution.attention), "beta": ("position", beta)}
+    )
+    measured = measured.assign(probability=solution.probability, gap=solution.gap)
     theory = xr.Dataset({"attention": ("position", np.asarray(optimum.COUNTER_EXAMPLE_ATTENTION))})
     theory = theory.assign(probability=optimum.COUNTER_EXAMPLE_PROBABILITY)
     measured = measured.assign_coords(position=np.arange(len(beta))).expand_dims(seed=[0])
-    return Arm(measured, xr.Dataset(), theory, "Snell 2021, appendix A.1")
+    return Arm(measured).with_prediction(theory, "Snell 2021, appendix A.1")
 
 
 # -- measures --------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from saccade.core.lab import Lab, Training
+from saccade.core.lab import Lab
 from saccade.core.study import Study, divergences
 from saccade.errors import ConfigError
 from saccade.figures.figure import Figure, Panel, level
@@ -65,20 +65,14 @@ class Config(ktiw_fate.Config):
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    task = config.permutations("plain")
-
-    def trained(name: str, steps: int, **options: Any) -> Training:
-        record = config.fate_recording(steps=steps)
-        name = f"ktiw_reflection {name}"
-        return config.train(lab, name, task, config.model, steps, record, **options)
-
-    first = trained("first steps", config.early)
-    arms = {}
-    for name, edit in EDITS.items():
-        begun = first if edit is None else first.edited(partial(edit, task))
-        training = trained(name, config.steps, start=begun)
-        arms[name] = ktiw_fate.with_edit_norm(training, first, begun)
-    return arms
+    task, first = config.permutations("plain"), ktiw_fate.first_steps(config, lab)
+    begun = {
+        name: first if edit is None else first.edited(partial(edit, task))
+        for name, edit in EDITS.items()
+    }
+    recipes = {name: config.fate_recipe(name, config.model, config.steps) for name in EDITS}
+    arms = lab.train(recipes, config.seed_numbers, start=begun)
+    return {name: ktiw_fate.with_edit_norm(arm, first, begun[name]) for name, arm in arms.items()}
 
 
 def _mean_states(task: Copying, model: SequenceToSequence) -> tuple[jax.Array, jax.Array]:

@@ -22,10 +22,11 @@ import xarray as xr
 from saccade.core.batches import Minibatch
 from saccade.core.chunks import even_places, evenly
 from saccade.core.interfaces import AbstractCorpus, SentencePairs
-from saccade.core.lab import Lab, Training
+from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
+from saccade.core.training import TrainedArm
 from saccade.data.alignments import GoldAlignment, check_alignments, read_alignments
 from saccade.data.pairs import AbstractPairs
 from saccade.errors import ConfigError
@@ -83,6 +84,9 @@ RUNS = ("attention", "uniform")
 ACCURACY = "test_word_accuracy"
 MEASURED = 512
 """Training pairs on which training is measured."""
+CHUNK = 64
+"""Pairs that are evaluated at once: each has a logit for every word of the vocabulary at every
+place."""
 DRAWN = 4
 """Steps at which the alignment of a pair is drawn."""
 ALIGNERS = {
@@ -255,14 +259,14 @@ def experiment(config: Config, lab: Lab) -> Arms:
         test = evenly(task.splits["test"], config.pairs)  # pyright: ignore[reportArgumentType]
         gold = _gold(config, corpus, task, test)
         runs, found = {}, {}
-        for place, run in enumerate(RUNS):
-            model = dataclasses.replace(config.model, attention=KINDS[run])
-            name = f"ktiw_translation {corpus} {run}"
-            training = _trained(config, lab, name, task, model, place, config.evaluated(corpus))
-            runs[run] = by_number(Arm.of(training), config)
+        recipes = {run: _translator(config, corpus, task, run) for run in RUNS}
+        recipes["proxy"] = _proxy(config, task)
+        for place, (run, recipe) in enumerate(recipes.items()):
+            name = f"{corpus}_{run}"
+            arm = lab.train({name: recipe}, seeds_of(config, place))[name]
+            runs[run] = by_number(arm, config)
             if run == "attention" and isinstance(task, AbstractPairs):
-                found["bleu"] = _bleu(config, lab, corpus, task, training, runs[run])
-        runs["proxy"] = _proxy(config, lab, corpus, task)
+                found["bleu"] = _bleu(config, lab, corpus, task, arm)
         runs["model_1"] = _model_1(config, lab, corpus, task)
         drawn = _first_pair(runs, task, test)
         errors = {} if gold is None else {"alignment": _alignment(runs, task, test, gold)}
@@ -280,46 +284,44 @@ def _without_words(arm: Arm) -> Arm:
     return dataclasses.replace(arm, trajectory=arm.trajectory.drop_dims(dims, errors="ignore"))
 
 
-def _trained(
-    config: Config,
-    lab: Lab,
-    name: str,
-    task: AbstractCorpus,
-    model: TranslatorConfig,
-    place: int,
-    at: AtSteps,
-) -> Training:
-    tables = _tables_of(config, RUNS[place])
+def _translator(config: Config, corpus: str, task: AbstractCorpus, run: str) -> Recipe:
+    """A run of the translator on one corpus."""
+    tables = _tables_of(config, run)
     probes = [PairAccuracy("test"), *tables, AttentionStatistics("test")]
-    if isinstance(task, AbstractPairs) and place == 0:
+    if isinstance(task, AbstractPairs) and run == "attention":
         probes.append(GreedyWords("test", config.translated, config.longest + 10))
-    # A chunk of pairs has a logit for every word of the vocabulary at every place.
-    record = Recording(tuple(probes), at, chunk=64, sample=MEASURED)
-    options: Any = {"seeds": seeds_of(config, place), "batches": Minibatch(config.batch_size)}
-    return lab.train(task, model, Adam(config.rate), config.steps, record, **options, name=name)
+    return Recipe(
+        task,
+        dataclasses.replace(config.model, attention=KINDS[run]),
+        Adam(config.rate),
+        config.steps,
+        probes=probes,
+        at=config.evaluated(corpus),
+        batches=Minibatch(config.batch_size),
+        chunk=CHUNK,
+        sample=MEASURED,
+    )
 
 
 def _tables_of(config: Config, run: str) -> tuple[PairTables, ...]:
-    given: Any = [(split, config.pairs, COMPARED[run]) for split in config.splits]
-    return tuple(PairTables(*one) for one in given)
+    splits: Any = config.splits
+    return tuple(PairTables(split, config.pairs, COMPARED[run]) for split in splits)
 
 
-def _proxy(config: Config, lab: Lab, corpus: str, task: AbstractCorpus) -> Arm:
+def _proxy(config: Config, task: AbstractCorpus) -> Recipe:
     """The bag-of-words proxy, evaluated after every epoch."""
     epoch = -(-task.train_size // config.proxy_batch)
-    tables = _tables_of(config, "proxy")
-    record = Recording((PairAccuracy("test"), *tables), Every(epoch), chunk=64, sample=MEASURED)
-    training = lab.train(
+    return Recipe(
         task,
         WordProxyConfig(config.proxy_dimension),
         Adam(config.proxy_rate),
         epoch * config.proxy_epochs,
-        record,
-        seeds=seeds_of(config, len(RUNS)),
+        probes=(PairAccuracy("test"), *_tables_of(config, "proxy")),
+        at=Every(epoch),
         batches=Minibatch(config.proxy_batch),
-        name=f"ktiw_translation {corpus} proxy",
+        chunk=CHUNK,
+        sample=MEASURED,
     )
-    return by_number(Arm.of(training), config)
 
 
 def _model_1(config: Config, lab: Lab, corpus: str, task: AbstractCorpus) -> Arm:
@@ -332,9 +334,16 @@ def _model_1(config: Config, lab: Lab, corpus: str, task: AbstractCorpus) -> Arm
     if lab.dry_run:
         nan = [np.full((*one.target.shape, one.source.shape[1]), np.nan) for one in shown]
         return _model_1_arm(config, nan)
-    given = (task.splits["train"], task.vocabulary_size, config.iterations, *shown)  # pyright: ignore[reportAttributeAccessIssue]
-    name = f"ktiw_translation {corpus} IBM Model 1"
-    return _model_1_arm(config, lab.cached(model_1_tables, *given, version=1, name=name))
+    tables = lab.cached(
+        model_1_tables,
+        whole["train"],
+        task.vocabulary_size,  # pyright: ignore[reportAttributeAccessIssue]
+        config.iterations,
+        *shown,
+        version=1,
+        name=f"ktiw_translation {corpus} IBM Model 1",
+    )
+    return _model_1_arm(config, tables)
 
 
 def _model_1_arm(config: Config, found: Sequence[np.ndarray]) -> Arm:
@@ -344,7 +353,7 @@ def _model_1_arm(config: Config, found: Sequence[np.ndarray]) -> Arm:
         f"pair_beta_{split}": (dims[split], np.stack([beta] * len(numbers)))
         for split, beta in zip(config.splits, found, strict=True)
     }
-    return Arm(xr.Dataset(data, {"seed": numbers}), xr.Dataset(), xr.Dataset())
+    return Arm(xr.Dataset(data, {"seed": numbers}))
 
 
 def model_1_tables(
@@ -365,9 +374,7 @@ def model_1_tables(
 # -- translations, alignments and a pair -----------------------------------------------------------
 
 
-def _bleu(
-    config: Config, lab: Lab, corpus: str, task: AbstractPairs, training: Training, arm: Arm
-) -> Arm:
+def _bleu(config: Config, lab: Lab, corpus: str, task: AbstractPairs, arm: TrainedArm) -> Arm:
     """BLEU of greedy translations along training, and of beam search with the last weights."""
     test = evenly(task.splits["test"], config.translated)
     places = even_places(task.splits["test"].size, config.translated)
@@ -382,10 +389,14 @@ def _bleu(
     coordinates = {name: words[name] for name in ("seed", "step")}
     along = xr.DataArray(np.asarray(scores), coordinates, ("seed", "step"))
     found = []
-    for seed in training.trajectory["seed"].values:
-        given = (training.model(seed=int(seed)), test.source, test.source_mask)
-        name = f"ktiw_translation {corpus} beam, seed {seed}"
-        ids = lab.cached(partial(_beamed, config.longest + 10), *given, name=name)
+    for seed in words["seed"].values:  # with attention, those of the config
+        ids = lab.cached(
+            partial(_beamed, config.longest + 10),
+            arm.model(seed=int(seed)),
+            test.source,
+            test.source_mask,
+            name=f"ktiw_translation {corpus} beam, seed {seed}",
+        )
         found.append(bleu([task.decode(one) for one in np.asarray(ids)], wanted))
     at_end = xr.DataArray(np.asarray(found), {"seed": words["seed"]}, ("seed",))
     return _bleu_arm(along, at_end)
@@ -397,7 +408,7 @@ def _bleu_arm(along: xr.DataArray, at_end: xr.DataArray) -> Arm:
         name: values.assign_attrs(long_name=texts[name], units="%")
         for name, values in (("bleu", along), ("bleu_beam", at_end))
     }
-    return Arm(xr.Dataset(named), xr.Dataset(), xr.Dataset())
+    return Arm(xr.Dataset(named))
 
 
 def _beamed(longest: int, model: Any, source: Any, mask: Any) -> Any:
@@ -462,7 +473,7 @@ def _alignment(
         text = f"alignment error rate of {ALIGNERS[name]}"
         found[f"error_{name}"] = values.assign_attrs(long_name=text, units="1")
     found["diverged_at"] = diverged_in(runs)
-    return Arm(xr.Dataset(found), xr.Dataset(), xr.Dataset())
+    return Arm(xr.Dataset(found))
 
 
 def _first_pair(runs: Mapping[str, Arm], task: AbstractCorpus, test: SentencePairs) -> Arm:
@@ -485,7 +496,7 @@ def _first_pair(runs: Mapping[str, Arm], task: AbstractCorpus, test: SentencePai
         kept = table_.isel(target=slice(len(ids[1])), source=slice(len(ids[0])))
         kept = kept.drop_vars(("seed", "time"), errors="ignore")
         found[f"{name}_{run}"] = kept.assign_coords(source=numbered[0], target=numbered[1])
-    return Arm(xr.Dataset(found), xr.Dataset(), xr.Dataset())
+    return Arm(xr.Dataset(found))
 
 
 def _sides(pairs: SentencePairs) -> tuple[Any, Any]:

@@ -17,7 +17,8 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.lab import Lab
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
+from saccade.core.start import Seeds
 from saccade.core.study import PredictedBoundary, Study, divergences
 from saccade.figures.figure import Figure, HeatMap, Panel, curve, level
 from saccade.judging.bound import Above, AtLeast, AtMost, Below, Verdict, Within
@@ -33,7 +34,7 @@ from saccade.records.schedule import AbstractSchedule, AtSteps, DenseThenEven, L
 from saccade.records.trajectory import at_start, only
 from saccade.settings import Swept, over_sweeps, require_count, swept_in, with_sweep
 from saccade.studies import _sen
-from saccade.studies._sen import HEADS, SCORE_FLOOR, above_floor, at_steps, histogram, over_words
+from saccade.studies._sen import HEADS, SCORE_FLOOR, above_floor, histogram, over_words
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.fixed_linear_classifier import Theorem2
 from saccade.theory.score_and_norm import Corollary1, Theorem1
@@ -48,6 +49,8 @@ STDS = (1e-3, 3e-3, 1e-2, 3e-2, 0.1)
 LABELS = {"rate": "learning rate", "embedding_std": "initial standard deviation"}
 SWEEPS = {"by_rate": ("rate", RATES), "by_std": ("embedding_std", STDS)}
 """Arms, each with the swept field and its values."""
+SWEPT_SHOWN = Logarithmic(40)
+"""The epochs that the record keeps of these arms."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,65 +86,69 @@ class Config(_sen.AbstractConfig):
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    task, arms = config.task, {}
-    for head in HEADS:
+    source = "Lu 2021, corollary 1 (norm) and theorem 1 (distance)"
+    arms: dict[str, Arm] = {}
+    for head, trained in _trained_heads(config, lab).items():
         model = dataclasses.replace(config.model, head=head)
-        arm = _trained_head(config, lab, model)
-        parts = [theory.predict(task, model, arm.trajectory) for theory in THEORIES]
-        source = "Lu 2021, corollary 1 (norm) and theorem 1 (distance)"
-        arm = dataclasses.replace(arm, prediction=xr.merge(parts), predicted_by=source)
+        predicted = _sen.beside_all(trained, THEORIES, source, config.task, model)
+        arm = with_running(predicted, config.rate)
         total = int(arm.trajectory["step"][-1])
-        arms[head] = at_steps(with_running(arm, config.rate), config.shown.steps(total))
+        arms[head] = arm.at_steps(config.shown.steps(total))
     if swept := list(swept_in(config)):
         # The sweep itself answers A-8: along one field, at the first value of the others.
         along = {name: field for name, (field, _) in SWEEPS.items() if field in swept}
         return arms | {name: _along(arms["FC"], field, swept) for name, field in along.items()}
 
     # These two predictions use only the initial state and the sizes of the run.
-    run = task, config.model, arms["FC"].trajectory
-    arms["FC_lemma2"] = Arm.of_prediction(Lemma2().predict(*run, lab), Lemma2.source)
-    arms["FC_theorem2"] = Arm.of_prediction(Theorem2().predict(*run), Theorem2.source)
-    kept, steps = Logarithmic(40), config.sweep_steps
-    record = Recording((topic_words.TopicWords(),), config.measured(kept, steps))
-    seeds = range(config.first_seed, config.first_seed + config.sweep_seeds)
-    for name, sweep in SWEEPS.items():
-        varied = with_sweep(config, *sweep)
-        how = {"steps": steps, "seeds": seeds}
-        training = varied.train(lab, f"sen FC {name}", record, varied.model, **how)
-        norm = Corollary1().predict(task, None, training.trajectory)
-        arm = with_running(Arm.of(training, norm, Corollary1.source), varied.rate)
-        arms[name] = at_steps(arm, kept.steps(steps))
+    task, model, trajectory = config.task, config.model, arms["FC"].trajectory
+    flow = Lemma2().predict(task, model, trajectory, cached=lab.cached)
+    arms["FC_lemma2"] = Arm.of_prediction(flow, Lemma2.source)
+    convergence = Theorem2().predict(task, model, trajectory)
+    arms["FC_theorem2"] = Arm.of_prediction(convergence, Theorem2.source)
+
+    recipes = {name: _sweep_recipe(config, *sweep) for name, sweep in SWEEPS.items()}
+    seeds = Seeds(config.sweep_seeds, first=config.first_seed)
+    for name, trained in lab.train(recipes, seeds).items():
+        arm = with_running(trained.beside(Corollary1()), trained.recipe.optimiser.rate)
+        arms[name] = arm.at_steps(SWEPT_SHOWN.steps(config.sweep_steps))
     return arms
 
 
-def _trained_head(config: Config, lab: Lab, model: AttentionClassifierConfig) -> Arm:
-    """A head after the paper's epochs; FC is then trained on."""
-    name, words = f"sen {model.head}", (topic_words.TopicWords(), topic_words.OtherWords())
-    motion = (topic_words.Surroundings(), topic_words.Velocities())
-    probes = (*words, *motion, Accuracy(), AttentionStatistics())
-    ends = (topic_words.Distributions(SCORE_EDGES, NORM_EDGES),)
-    record = Recording(probes, config.measured(config.shown, config.steps), ends)
-    later = config.long_steps - config.steps if model.head == "FC" else 0
-    training = config.train(lab, name, record, model, keep_state=later > 0)
-    if not later:
-        return Arm.of(training)
-    record = dataclasses.replace(record, at=config.shown)
-    how = {"steps": later, "after": training}
-    return _joined(Arm.of(training), Arm.of(config.train(lab, f"{name}, on", record, model, **how)))
+def _trained_heads(config: Config, lab: Lab) -> dict[str, Arm]:
+    """All heads after the paper's epochs; FC is then trained on."""
+    probes = (
+        topic_words.TopicWords(),
+        topic_words.OtherWords(),
+        topic_words.Surroundings(),
+        topic_words.Velocities(),
+        Accuracy(),
+        AttentionStatistics(),
+    )
+    later = config.long_steps - config.steps
+    recipes = {
+        head: config.recipe(
+            dataclasses.replace(config.model, head=head),
+            probes,
+            config.measured(config.shown, config.steps),
+            ends=(topic_words.Distributions(SCORE_EDGES, NORM_EDGES),),
+            keep_state=head == "FC" and later > 0,
+        )
+        for head in HEADS
+    }
+    trained = lab.train(recipes, config.seed_numbers)
+    arms: dict[str, Arm] = {**trained}
+    if later:
+        onwards = dataclasses.replace(recipes["FC"], steps=later, at=config.shown, keep_state=False)
+        continued = lab.train({"FC, on": onwards}, config.seed_numbers, after=trained["FC"])
+        arms["FC"] = arms["FC"].followed_by(continued["FC, on"])
+    return arms
 
 
-def _joined(first: Arm, later: Arm) -> Arm:
-    """An arm and its continuation as one."""
-    parts: dict[str, xr.Dataset] = {}
-    for name in ("trajectory", "snapshot"):
-        before, after = getattr(first, name), getattr(later, name)
-        both = [before, after.isel(step=slice(1, None))]
-        same: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}
-        whole = xr.concat(both, "step", **same)
-        parts[name] = whole.assign(diverged_at=after["diverged_at"])
-    seconds = sum(arm.trajectory.attrs["seconds"] for arm in (first, later))
-    parts["trajectory"] = parts["trajectory"].assign_attrs(seconds=seconds)
-    return dataclasses.replace(first, **parts)
+def _sweep_recipe(config: Config, field: str, values: Sequence[float]) -> Recipe:
+    """FC at several values of a field (A-8)."""
+    varied, steps = with_sweep(config, field, values), config.sweep_steps
+    at = config.measured(SWEPT_SHOWN, steps)
+    return varied.recipe(varied.model, (topic_words.TopicWords(),), at, steps=steps)
 
 
 # -- running maxima and shares ---------------------------------------------------------------------
@@ -166,7 +173,7 @@ def with_running(arm: Arm, rate: Any) -> Arm:
         name: values.assign_attrs(long_name=RUNNING[name], units="1")
         for name, values in found.items()
     }
-    return dataclasses.replace(arm, trajectory=arm.trajectory.assign(named))
+    return arm.with_variables(**named)
 
 
 def _residual(arm: Arm) -> xr.DataArray:
@@ -205,7 +212,7 @@ def _along(arm: Arm, field: str, swept: Sequence[str]) -> Arm:
     names = ["score", "norm", "attention", "loss", "diverged_at", "largest_gap", "mean_gap"]
     trajectory = arm.trajectory[names].isel(first, drop=True)
     prediction = arm.prediction[["norm"]].isel(first, drop=True)
-    return Arm(trajectory, xr.Dataset(), prediction, Corollary1.source)
+    return Arm(trajectory).with_prediction(prediction, Corollary1.source)
 
 
 # -- measures --------------------------------------------------------------------------------------

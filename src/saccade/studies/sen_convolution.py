@@ -15,7 +15,7 @@ import xarray as xr
 
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, Panel
 from saccade.judging.bound import Above, AtLeast
@@ -62,16 +62,25 @@ class Config(AbstractSeededConfig):
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    steps = AtSteps(tuple(int(step) for step in np.linspace(0, config.steps, 61)))
-    ends = (Distributions(SCORE_EDGES, NORM_EDGES),)
-    record = Recording((CentredTopicWords(), Accuracy(), AttentionStatistics()), steps, ends)
-    train = partial(lab.train, seeds=config.seed_numbers, name="sen_convolution")
-    descent = GradientDescent(config.rate)
-    training = train(config.task, config.model, descent, config.steps, record)
-    norm = norm_of_score(training.trajectory["centred_score"], config.other_pairs)
+    recipe = Recipe(
+        config.task,
+        config.model,
+        GradientDescent(config.rate),
+        config.steps,
+        probes=(CentredTopicWords(), Accuracy(), AttentionStatistics()),
+        at=AtSteps(tuple(int(step) for step in np.linspace(0, config.steps, 61))),
+        ends=(Distributions(SCORE_EDGES, NORM_EDGES),),
+    )
+    arms = lab.train({"TC-CNN": recipe}, config.seed_numbers)
+    return {name: _beside_corollary_1(arm, config) for name, arm in arms.items()}
+
+
+def _beside_corollary_1(arm: Arm, config: Config) -> Arm:
+    """An arm with the displacements that corollary 1 would give if pairs were words."""
+    norm = norm_of_score(arm.trajectory["centred_score"], config.other_pairs)
     norm = norm.assign_attrs(long_name="displacement by corollary 1, pairs as words", units="1")
     source = "Lu 2021, corollary 1, with pairs as words"
-    return {"TC-CNN": Arm.of(training, xr.Dataset({"centred_norm": norm}), source)}
+    return arm.with_prediction(xr.Dataset({"centred_norm": norm}), source)
 
 
 def _score_ratio(arms: Arms, config: Config) -> xr.DataArray:

@@ -15,7 +15,6 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.lab import Lab
-from saccade.core.recording import Recording
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, Panel, curve
 from saccade.judging.bound import Above, AtMost
@@ -66,17 +65,18 @@ class Config(_sen.AbstractConfig):
 
 def experiment(config: Config, lab: Lab) -> Arms:
     probes = (TopicWords(), QueryNorm(), KeySquares(), Accuracy(), AttentionStatistics())
-    record = Recording(probes, config.recorded)
     std: Any = Swept.over(DIM, config.query_variances) ** 0.5
-    arms = {}
-    for head in HEADS:
-        model = dataclasses.replace(config.model, head=head, query_std=std)
-        training = config.train(lab, f"sen_query {head}", record, model)
-        run = (config.task, None, training.trajectory)
-        parts = [theory.predict(*run) for theory in (Corollary1(), QueryConservation())]
-        source = "Lu 2021, corollary 1 (norm); balance of query and keys (query norm)"
-        arms[head] = Arm.of(training, xr.merge(parts), source)
-    return arms
+    models = {head: dataclasses.replace(config.model, head=head, query_std=std) for head in HEADS}
+    recipes = {
+        head: config.recipe(model, probes, config.recorded) for head, model in models.items()
+    }
+    theories = (Corollary1(), QueryConservation())
+    source = "Lu 2021, corollary 1 (norm); balance of query and keys (query norm)"
+    arms = lab.train(recipes, config.seed_numbers)
+    return {
+        head: _sen.beside_all(arm, theories, source, config.task, models[head])
+        for head, arm in arms.items()
+    }
 
 
 # -- measures --------------------------------------------------------------------------------------

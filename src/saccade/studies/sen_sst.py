@@ -19,11 +19,12 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.interfaces import Batch
-from saccade.core.lab import Lab, Training
+from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.core.stopping import EarlyStopping
 from saccade.core.study import Study, divergences
+from saccade.core.training import TrainedArm
 from saccade.data.vocabulary import PADDING
 from saccade.data.word_facts import WordFacts
 from saccade.errors import ConfigError
@@ -122,72 +123,70 @@ def experiment(config: Config, lab: Lab) -> Arms:
             allowed = f"so many sentences that {allowed} occur in the first training sentences"
             raise ConfigError(f"first: got {config.first}, allowed: {allowed}")
     for corpus, task in config.tasks.items():
-        measured: dict[str, Arm] = {}
-        padded = dataclasses.replace(task, padding="attended")
-        for head in HEADS:
-            model = config.model_of(head, task)
-            arms_of = [("", task, config.patience), ("_short", task, config.short_patience)]
-            if head in config.padded:
-                arms_of.append(("_padding", padded, config.patience))
-            for more, data, patience in arms_of:
-                name = f"{corpus}_{head}{more}"
-                trained = _until_stopped(config, lab, f"sen_sst {name}", data, model, patience)
-                arms[name] = _thinned(trained)
-                if more == "_short":
-                    continue
-                given = (f"sen_sst {name}, words", data, model, trained)
-                words = _measured_words(config, lab, *given)
-                best = trained.trajectory["best_step"]
-                arms[f"{name}_words"] = words_arm(words, data, best)
-                if not more:
-                    measured[head] = words
-        arms[f"{corpus}_dictionary"] = dictionary_arm(measured, task)
+        trained = lab.train(_recipes_until_stopped(config, corpus, task), config.seed_numbers)
+        recipes = {
+            f"{name}_words": _recipe_of_words(arm)
+            for name, arm in trained.items()
+            if not name.endswith("_short")
+        }
+        words = lab.train(recipes, config.seed_numbers)
+        for name, arm in trained.items():
+            arms[name] = _thinned(arm)
+            if (key := f"{name}_words") in words:
+                best = arm.trajectory["best_step"]
+                arms[key] = words_arm(words[key], words[key].recipe.task, best)
+        arms[f"{corpus}_dictionary"] = dictionary_arm(
+            {head: words[f"{corpus}_{head}_words"] for head in HEADS}, task
+        )
     return arms
 
 
-def _until_stopped(
-    config: Config,
-    lab: Lab,
-    name: str,
-    task: NamedText,
-    model: AttentionClassifierConfig,
-    patience: int,
-) -> Training:
-    probes = (Losses(("validation",)), Accuracy(("validation",)))
-    # The test set is looked at with the weights that the validation set chose, and at the start.
-    record = Recording(probes, Every(config.interval), ends=(Accuracy(("train", "test")),))
-    stopping = EarlyStopping("validation_loss", patience)
-    rest: Any = {"seeds": config.seed_numbers, "stopping": stopping, "name": name}
-    return lab.train(task, model, GradientDescent(config.rate), config.steps, record, **rest)
+def _recipes_until_stopped(config: Config, corpus: str, task: NamedText) -> dict[str, Recipe]:
+    """Trainings of FC and TC until the validation loss has not fallen for some epochs."""
+    padded = dataclasses.replace(task, padding="attended")
+    recipes: dict[str, Recipe] = {}
+    for head in HEADS:
+        variants = [("", task, config.patience), ("_short", task, config.short_patience)]
+        if head in config.padded:
+            variants.append(("_padding", padded, config.patience))
+        for suffix, data, patience in variants:
+            recipes[f"{corpus}_{head}{suffix}"] = Recipe(
+                data,
+                config.model_of(head, task),
+                GradientDescent(config.rate),
+                config.steps,
+                probes=(Losses(("validation",)), Accuracy(("validation",))),
+                at=Every(config.interval),
+                # The test set is looked at with the weights that the validation set chose, and at
+                # the start.
+                ends=(Accuracy(("train", "test")),),
+                stopping=EarlyStopping("validation_loss", patience),
+            )
+    return recipes
 
 
-def _thinned(training: Training) -> Arm:
-    """The arm of a training, at evenly spaced evaluations."""
-    arm = Arm.of(training)
+def _thinned(arm: Arm) -> Arm:
+    """An arm at evenly spaced evaluations, without the weights."""
     places = np.linspace(0, arm.trajectory.sizes["step"] - 1, SHOWN).round().astype(int)
-    return dataclasses.replace(arm, trajectory=arm.trajectory.isel(step=np.unique(places)))
+    return Arm(arm.trajectory.isel(step=np.unique(places)), arm.snapshot)
 
 
-def _measured_words(
-    config: Config,
-    lab: Lab,
-    name: str,
-    task: NamedText,
-    model: AttentionClassifierConfig,
-    trained: Training,
-) -> Arm:
+def _recipe_of_words(trained: TrainedArm) -> Recipe:
     """All words along the same training, for as long as the slowest seed needs to its best."""
     last = int(trained.trajectory["best_step"].max())
     # At least as many epochs as are measured: a training may stop at once.
     last = max(last, MEASURED - 1)
     at = tuple(np.linspace(0, last, MEASURED).round().astype(int).tolist())
-    padding = PADDING if task.padding == "attended" else None
+    padding = PADDING if trained.recipe.task.padding == "attended" else None
     attention = AttentionStatistics("validation", padding=padding)
-    probes = (DictionaryWords(), AttendedWords(), attention)
-    rest: Any = {"seeds": config.seed_numbers, "name": name}
-    record = Recording(probes, AtSteps(at))
-    training = lab.train(task, model, GradientDescent(config.rate), last, record, **rest)
-    return Arm.of(training)
+    return dataclasses.replace(
+        trained.recipe,
+        steps=last,
+        probes=(DictionaryWords(), AttendedWords(), attention),
+        at=AtSteps(at),
+        ends=(),
+        stopping=None,
+    )
 
 
 # -- what is kept of the words ---------------------------------------------------------------------
@@ -221,7 +220,7 @@ def words_arm(arm: Arm, task: NamedText, best: xr.DataArray) -> Arm:
             text = f"{side} of the padding"
             padding = values.isel(word=PADDING, drop=True)
             alone[f"padding_{side}"] = padding.assign_attrs(long_name=text, units="1")
-        return Arm(xr.Dataset(alone, attrs=whole.attrs).assign(found), arm.snapshot, xr.Dataset())
+        return Arm(xr.Dataset(alone, attrs=whole.attrs).assign(found), arm.snapshot)
     attended = _attended(whole["attended_word"], few, facts, train)
     found |= {name: values.where(until) for name, values in attended.items()}
     pair = [int(np.flatnonzero(words == word)[0]) for word in PAIR]
@@ -232,8 +231,8 @@ def words_arm(arm: Arm, task: NamedText, best: xr.DataArray) -> Arm:
     others: Any = xr.DataArray(facts.companions[pair], dims="chosen")
     predicted = norm_of_score(trajectory["pair_score"], others)
     named = predicted.assign_attrs(long_name="norm by corollary 1, from the score", units="1")
-    theory = {"prediction": xr.Dataset({"pair_norm": named}), "predicted_by": Corollary1.source}
-    return dataclasses.replace(arm, trajectory=trajectory, **theory)
+    prediction = xr.Dataset({"pair_norm": named})
+    return Arm(trajectory, arm.snapshot, prediction, Corollary1.source)
 
 
 def dictionary_arm(arms: Mapping[str, Arm], task: NamedText) -> Arm:
@@ -262,7 +261,7 @@ def dictionary_arm(arms: Mapping[str, Arm], task: NamedText) -> Arm:
     axes = {"classifier": list(arms), "word": words_of(task)[kept], "part": parts}
     first = next(iter(arms.values())).trajectory.attrs
     named = {name: first[name] for name in task.about}
-    return Arm(xr.Dataset(tables, axes, named), xr.Dataset(), xr.Dataset())
+    return Arm(xr.Dataset(tables, axes, named))
 
 
 def _coarse(values: np.ndarray) -> np.ndarray:

@@ -18,11 +18,12 @@ import numpy as np
 import xarray as xr
 
 from saccade.core.interfaces import Batch, Moment
-from saccade.core.lab import Lab, Training
+from saccade.core.lab import Lab
 from saccade.core.loss import Loss, own_loss
 from saccade.core.optimiser import GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
+from saccade.core.training import TrainedArm
 from saccade.figures.figure import Figure, Panel, curve, level
 from saccade.judging.bound import Above, AtLeast, AtMost, Below, Within
 from saccade.judging.claim import Check, Claim
@@ -35,7 +36,7 @@ from saccade.records.record import Arm, Arms
 from saccade.records.schedule import AtSteps
 from saccade.records.trajectory import at_place, at_start, first_step, only
 from saccade.settings import require_count, require_positive, require_single
-from saccade.studies._sen import CODE_TASK, DRAWN, PAPER, AbstractConfig, at_steps, last, over_words
+from saccade.studies._sen import CODE_TASK, DRAWN, PAPER, AbstractConfig, last, over_words
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.score_and_norm import Theorem1
 
@@ -105,29 +106,26 @@ class Config(AbstractConfig):
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    fine = {name: _trained(config, lab, name) for name in ARMS}
-    arms = {name: at_steps(arm, config.shown) for name, arm in fine.items()}
+    fine = lab.train({name: _recipe(config, name) for name in ARMS}, config.seed_numbers)
+    shown = {name: arm.at_steps(config.shown) for name, arm in fine.items()}
     # Theorem 1 assumes that both scores and embeddings are trained.
-    prediction = Theorem1().predict(config.task, None, arms["TC"].trajectory)
-    source = Theorem1.source
-    arms["TC"] = dataclasses.replace(arms["TC"], prediction=prediction, predicted_by=source)
-    for name, arm in fine.items():
-        arms[f"{name}_loss"] = _part(arm.trajectory[["loss", "diverged_at"]])
-    return arms | _laggards(config, lab, fine)
+    shown["TC"] = shown["TC"].beside(Theorem1())
+    losses = {
+        f"{name}_loss": _part(arm.trajectory[["loss", "diverged_at"]]) for name, arm in fine.items()
+    }
+    return shown | losses | _laggards(config, lab, fine)
 
 
-def _trained(config: Config, lab: Lab, name: str, **more: Any) -> Arm:
+def _recipe(config: Config, arm: str) -> Recipe:
     # Only TC and KF need the velocities (A-12), which cost a gradient.
-    probes = () if name == "EF" else (Surroundings(), Velocities())
-    probes = (TopicWords(), Accuracy(), AttentionStatistics(), *probes)
-    record = Recording(probes, config.recorded)
-    title = f"sen_synergy {name}" + (", planted" if more else "")
-    return Arm.of(config.train(lab, title, record, config.model(name), **more))
+    motion = () if arm == "EF" else (Surroundings(), Velocities())
+    probes = (TopicWords(), Accuracy(), AttentionStatistics(), *motion)
+    return config.recipe(config.model(arm), probes, config.recorded)
 
 
 def _part(trajectory: xr.Dataset) -> Arm:
     """An arm of variables from another arm, whose time is counted there."""
-    return Arm(trajectory.drop_attrs(deep=False), xr.Dataset(), xr.Dataset())
+    return Arm(trajectory.drop_attrs(deep=False))
 
 
 # -- the word on the wrong side --------------------------------------------------------------------
@@ -143,9 +141,10 @@ def _laggards(config: Config, lab: Lab, arms: Arms) -> dict[str, Arm]:
     own: dict[str, xr.Dataset] = {name: arms[name].trajectory for name in PAIRS["KF"]}
     if planted:
         start = _planting(config, lab, planted)
+        recipes = {f"{name}, planted": _recipe(config, name) for name in own}
+        again = lab.train(recipes, planted, start=start)
         for name, whole in own.items():
-            more = _trained(config, lab, name, seeds=planted, start=start).trajectory
-            both = [whole.drop_sel(seed=planted), more]
+            both = [whole.drop_sel(seed=planted), again[f"{name}, planted"].trajectory]
             own[name] = xr.concat(both, "seed", data_vars="minimal").sel(seed=whole["seed"])
     there = lacking.astype(float).assign_attrs(long_name="whether it was planted", units="1")
     chosen = {
@@ -155,11 +154,17 @@ def _laggards(config: Config, lab: Lab, arms: Arms) -> dict[str, Arm]:
     return {f"{name}_laggard": _part(one.assign(planted=there)) for name, one in chosen.items()}
 
 
-def _planting(config: Config, lab: Lab, seeds: Sequence[int]) -> Training:
+def _planting(config: Config, lab: Lab, seeds: Sequence[int]) -> TrainedArm:
     """A training of one step that plants the laggards of some seeds."""
-    record, how = Recording((), AtSteps()), {"seeds": seeds, "loss": planting(config.task)}
-    model, name = config.model("TC"), "sen_synergy planting"
-    return lab.train(config.task, model, GradientDescent(1.0), 1, record, **how, name=name)
+    recipe = Recipe(
+        config.task,
+        config.model("TC"),
+        GradientDescent(1.0),
+        1,
+        at=AtSteps(),
+        loss=planting(config.task),
+    )
+    return lab.train({"planting": recipe}, seeds)["planting"]
 
 
 def planting(task: TopicSentences) -> Loss:

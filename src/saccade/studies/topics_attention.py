@@ -19,7 +19,7 @@ import xarray as xr
 from saccade.core.batches import Fresh, Minibatch
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, HeatMap, Panel, curve, level
 from saccade.judging.bound import Above, AbstractBound, AtLeast, AtMost
@@ -34,7 +34,7 @@ from saccade.records.schedule import Logarithmic
 from saccade.records.trajectory import only
 from saccade.settings import require, require_count, require_positive, require_single, with_sweep
 from saccade.studies import _documents
-from saccade.studies._documents import PAPER, DocumentSettings, arm_of, corner, end_of
+from saccade.studies._documents import PAPER, DocumentSettings, corner, end_of
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.topic_documents import Replacements
 from saccade.theory.value_optimum import ValueOptimum
@@ -102,39 +102,51 @@ class Config(AbstractSeededConfig):
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    return _trained(config, lab) | _table(config, lab)
+    return {**_trained(config, lab), **_table(config, lab)}
 
 
-def _trained(config: Config, lab: Lab) -> dict[str, Arm]:
+def _trained(config: Config, lab: Lab) -> Arms:
     """Values under uniform attention, then all parts, on new documents of the theory every step."""
     size = config.document_size
     task = config.documents.finite(size, size, train_size=128, test_size=1)
     uniform = OneLayerTransformerConfig(attention="uniform")
     hidden = dataclasses.replace(uniform, selected_hidden=True)
     whole = OneLayerTransformerConfig(embedding="trained", start=config.model.start)
-    blocks = Recording((topic_blocks.ValueBlocks(),), Logarithmic(30))
-    odds = topic_blocks.AttentionOdds()
-    probes = (topic_blocks.Similarities(), odds, _documents.STATISTICS)
-    similarities = Recording(probes, Logarithmic(30), (topic_blocks.SimilarityTable(),))
+    squared = Recipe(
+        task,
+        uniform,
+        Adam(0.01),
+        config.uniform_steps,
+        probes=(topic_blocks.ValueBlocks(),),
+        at=Logarithmic(30),
+        batches=Fresh(config.batch_size),
+    )
+    entropy = dataclasses.replace(squared, loss=guess_entropy)
+    everything = dataclasses.replace(
+        entropy,
+        model=whole,
+        optimiser=Adam(0.003),
+        probes=(topic_blocks.Similarities(), topic_blocks.AttentionOdds(), _documents.STATISTICS),
+        ends=(topic_blocks.SimilarityTable(),),
+    )
+    by_squares = GradientDescent(config.descent_rate)
     by_entropy = GradientDescent(config.entropy_rate)
-    runs = {
-        "uniform_adam": (uniform, Adam(0.01), blocks, None),
-        "uniform_sgd": (uniform, GradientDescent(config.descent_rate), blocks, None),
-        "uniform_hidden": (hidden, Adam(0.01), blocks, None),
-        "uniform_entropy": (uniform, Adam(0.01), blocks, guess_entropy),
-        "uniform_entropy_sgd": (uniform, by_entropy, blocks, guess_entropy),
-        "everything": (whole, Adam(0.003), similarities, guess_entropy),
+    recipes = {
+        "uniform_adam": squared,
+        "uniform_sgd": dataclasses.replace(squared, optimiser=by_squares),
+        "uniform_hidden": dataclasses.replace(squared, model=hidden),
+        "uniform_entropy": entropy,
+        "uniform_entropy_sgd": dataclasses.replace(entropy, optimiser=by_entropy),
+        "everything": everything,
     }
-    train = partial(lab.train, seeds=config.seed_numbers, batches=Fresh(config.batch_size))
-    arms = {}
-    for name, (model, optimiser, record, loss) in runs.items():
-        title, steps = f"topics_attention {name}", config.uniform_steps
-        training = train(task, model, optimiser, steps, record, loss=loss, name=title)
-        arms[name] = arm_of(training, None if loss else ValueOptimum(), task, model)
-    return arms | {"everything": _documents.first_seed(arms["everything"])}
+    arms = lab.train(recipes, config.seed_numbers)
+    for name in ("uniform_adam", "uniform_sgd", "uniform_hidden"):
+        arms[name] = arms[name].beside(ValueOptimum())
+    arms["everything"] = arms["everything"].with_snapshot_of_one_seed()
+    return arms
 
 
-def _table(config: Config, lab: Lab) -> dict[str, Arm]:
+def _table(config: Config, lab: Lab) -> Arms:
     """The slides' table: one-hot inputs, and a fixed set of documents; and its rows of SGD with the
     inputs of the authors' code.
     """
@@ -145,20 +157,31 @@ def _table(config: Config, lab: Lab) -> dict[str, Arm]:
     normalised = dataclasses.replace(model, embedding="normalised")
     runs = {"adam": (model, adam), "sgd": (model, sgd), INPUTS: (normalised, slow)}
     pairs = topic_blocks.PairAttention(config.test_size, POSITIONS)
-    probes = (topic_blocks.AttentionOdds(), _documents.STATISTICS)
-    record = Recording(probes, Logarithmic(20), (pairs, StableRanks(), Displacements()))
-    batches = Minibatch(config.batch_size)
-    train = partial(lab.train, seeds=config.seed_numbers, batches=batches, loss=guess_entropy)
-    names = ("shortest", "longest", "train_size", "test_size", "concentration", "replacements")
-    settings: Any = {name: getattr(config, name) for name in names}
-    arms = {}
-    for mixture, text in MIXTURES.items():
-        task = config.documents.finite(mixture=mixture, markers=True, **settings)
+    recipes = {}
+    for mixture in MIXTURES:
+        task = config.documents.finite(
+            config.shortest,
+            config.longest,
+            train_size=config.train_size,
+            test_size=config.test_size,
+            concentration=config.concentration,
+            replacements=config.replacements,
+            mixture=mixture,
+            markers=True,
+        )
         for name, (model, optimiser) in runs.items():
-            title = f"topics_attention {name}, {text}"
-            training = train(task, model, optimiser, config.steps, record, name=title)
-            arms[f"{name}_{mixture}"] = Arm.of(training)
-    return arms
+            recipes[f"{name}_{mixture}"] = Recipe(
+                task,
+                model,
+                optimiser,
+                config.steps,
+                probes=(topic_blocks.AttentionOdds(), _documents.STATISTICS),
+                at=Logarithmic(20),
+                ends=(pairs, StableRanks(), Displacements()),
+                batches=Minibatch(config.batch_size),
+                loss=guess_entropy,
+            )
+    return lab.train(recipes, config.seed_numbers)
 
 
 # -- measures --------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import xarray as xr
 from saccade.core.batches import Fresh
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, Line, Panel, curve, level
 from saccade.judging.bound import Above, AtMost, Below
@@ -31,8 +31,7 @@ from saccade.records.record import Arm, Arms
 from saccade.records.schedule import Logarithmic
 from saccade.records.trajectory import only
 from saccade.settings import over_sweeps, require_count, require_positive, with_sweep
-from saccade.studies import _documents
-from saccade.studies._documents import PAPER, DocumentSettings, arm_of, corner, end_of
+from saccade.studies._documents import PAPER, DocumentSettings, corner, end_of
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.long_documents import LongDocumentQueries, LongDocuments
 from saccade.tasks.topic_documents import Masking
@@ -87,46 +86,61 @@ class Config(AbstractSeededConfig):
 
 
 def experiment(config: Config, lab: Lab) -> Arms:
-    return _values(config, lab) | _embeddings(config, lab) | _ratios(config, lab)
+    return {**_values(config, lab), **_embeddings(config, lab), **_ratios(config, lab)}
 
 
-def _values(config: Config, lab: Lab) -> dict[str, Arm]:
+def _values(config: Config, lab: Lab) -> Arms:
     """Stage 1, exactly: gradient descent on W_V under uniform attention."""
     documents = config.documents.long()
     uniform = OneLayerTransformerConfig(attention="uniform", start_std=0.0)
     random = dataclasses.replace(uniform, start_std=config.start_std)
-    table = (topic_blocks.ValueTable(),)
-    runs = {
-        "values": (documents, uniform, table),
-        "values_random": (documents, random, table),
-        "values_hidden": (dataclasses.replace(documents, selected_hidden=True), uniform, ()),
-        "values_decay": (documents, with_sweep(uniform, "ridge", DECAYS, "decay"), ()),
-    } | {f"values_{place}": (other, uniform, ()) for place, other in enumerate(SETTINGS)}
-    descent = GradientDescent(1.0, curvature=uniform_curvature)
+    hidden = dataclasses.replace(documents, selected_hidden=True)
+    decaying = with_sweep(uniform, "ridge", DECAYS, "decay")
+    values = Recipe(
+        documents,
+        uniform,
+        GradientDescent(1.0, curvature=uniform_curvature),
+        config.steps,
+        probes=(topic_blocks.ValueBlocks(),),
+        at=Logarithmic(20),
+    )
+    with_table = dataclasses.replace(values, ends=(topic_blocks.ValueTable(),))
+    recipes = {
+        "values": with_table,
+        "values_random": dataclasses.replace(with_table, model=random),
+        "values_hidden": dataclasses.replace(values, task=hidden),
+        "values_decay": dataclasses.replace(values, model=decaying),
+    }
+    for place, task in enumerate(SETTINGS):
+        recipes[f"values_{place}"] = dataclasses.replace(values, task=task)
     arms = {}
-    for name, (task, model, ends) in runs.items():
-        record = Recording((topic_blocks.ValueBlocks(),), Logarithmic(20), ends)
-        seeds = config.seed_numbers if name == "values_random" else 1
-        train = partial(lab.train, seeds=seeds, name=f"topics_optima {name}")
-        training = train(task, model, descent, config.steps, record)
-        arms[name] = _documents.first_seed(arm_of(training, ValueOptimum(), task, model))
-    return arms
+    for name, recipe in recipes.items():
+        arms |= lab.train({name: recipe}, config.seed_numbers if name == "values_random" else 1)
+    return {
+        name: arm.beside(ValueOptimum()).with_snapshot_of_one_seed() for name, arm in arms.items()
+    }
 
 
-def _embeddings(config: Config, lab: Lab) -> dict[str, Arm]:
+def _embeddings(config: Config, lab: Lab) -> Arms:
     """Tied embeddings under uniform attention, with values fixed to the identity."""
-    task = config.documents.long()
     model = OneLayerTransformerConfig(embedding="trained", attention="uniform", values="identity")
-    swept = with_sweep(model, "embedding_std", EMBEDDING_STARTS)
-    tables = (topic_blocks.SimilarityTable(),)
-    record = Recording((topic_blocks.Similarities(),), Logarithmic(30), tables)
-    train = partial(lab.train, seeds=config.seed_numbers, name="topics_optima embeddings")
-    descent = GradientDescent(config.embedding_rate)
-    training = train(task, swept, descent, config.embedding_steps, record)
-    return {"embeddings": _documents.first_seed(arm_of(training, EmbeddingOptimum(), task, model))}
+    recipe = Recipe(
+        config.documents.long(),
+        with_sweep(model, "embedding_std", EMBEDDING_STARTS),
+        GradientDescent(config.embedding_rate),
+        config.embedding_steps,
+        probes=(topic_blocks.Similarities(),),
+        at=Logarithmic(30),
+        ends=(topic_blocks.SimilarityTable(),),
+    )
+    arms = lab.train({"embeddings": recipe}, config.seed_numbers)
+    return {
+        name: arm.beside(EmbeddingOptimum()).with_snapshot_of_one_seed()
+        for name, arm in arms.items()
+    }
 
 
-def _ratios(config: Config, lab: Lab) -> dict[str, Arm]:
+def _ratios(config: Config, lab: Lab) -> Arms:
     """Stage 2: tied attention over the values of stage 1, exactly for a grid of sizes, and on
     sampled documents, where a free table of scores is trained as well. On the grid one start is
     enough: it is near gamma = 1, not at it, where tau = 1 has its optimum.
@@ -134,21 +148,31 @@ def _ratios(config: Config, lab: Lab) -> dict[str, Arm]:
     grid = LongDocumentQueries(masking=config.documents.masking)
     grid = with_sweep(grid, "topics", RATIO_TOPICS, "T")
     grid = with_sweep(grid, "topics_per_document", RATIO_TOPICS_PER_DOCUMENT, "tau")
-    model = TiedAttentionConfig(least_norm_values)
-    odds, name = (topic_blocks.AttentionOdds(),), "topics_optima ratio"
-    record = Recording(odds, Logarithmic(20))
-    steps = config.ratio_steps
-    training = lab.train(grid, model, Adam(0.02), steps, record, seeds=1, name=name)
-    arms = {"ratio": arm_of(training, AttentionRatio(), grid, model)}
+    ratio = Recipe(
+        grid,
+        TiedAttentionConfig(least_norm_values),
+        Adam(0.02),
+        config.ratio_steps,
+        probes=(topic_blocks.AttentionOdds(),),
+        at=Logarithmic(20),
+    )
     size, exact = config.document_size, config.documents.queries()
     task = config.documents.finite(size, size, train_size=32, test_size=1)
-    record = Recording(odds, Logarithmic(40))
-    train = partial(lab.train, seeds=config.seed_numbers, batches=Fresh(config.batch_size))
-    for attention in ("tied", "free"):
-        model = OneLayerTransformerConfig(attention=attention, values=least_norm_values)
-        name, steps = f"topics_optima sampled_{attention}", config.sampled_steps
-        training = train(task, model, Adam(0.02), steps, record, name=name)
-        arms[f"sampled_{attention}"] = arm_of(training, AttentionRatio(), exact, model)
+    sampled = {
+        f"sampled_{attention}": Recipe(
+            task,
+            OneLayerTransformerConfig(attention=attention, values=least_norm_values),
+            Adam(0.02),
+            config.sampled_steps,
+            probes=(topic_blocks.AttentionOdds(),),
+            at=Logarithmic(40),
+            batches=Fresh(config.batch_size),
+        )
+        for attention in ("tied", "free")
+    }
+    arms = {"ratio": lab.train({"ratio": ratio}, 1)["ratio"].beside(AttentionRatio())}
+    for name, arm in lab.train(sampled, config.seed_numbers).items():
+        arms[name] = arm.beside(AttentionRatio(), task=exact)
     free = over_sweeps(lambda one: optimal_free_ratio(one)[0], exact)
     text = "gamma* if the weight of hidden keys is free as well"
     prediction = arms["sampled_free"].prediction

@@ -24,7 +24,7 @@ import xarray as xr
 from saccade.core.batches import Minibatch
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
 from saccade.data.encoders import ENCODERS, find_encoder
 from saccade.data.topic_model import (
@@ -192,16 +192,19 @@ def experiment(config: Config, lab: Lab) -> Arms:
         )
         for seed in config.seed_numbers
     }
-    found: dict[str, Arm] = {}
+    arms: dict[str, Arm] = {}
     if config.articles and not lab.dry_run:  # encoders are measured, not trained
         for place in map(find_encoder, config.encoders):
-            how: Any = (dataclasses.astuple(place), place.digest)
-            found[place.name] = _measured(config, lab, place.name, named, topics, how)
+            source = dataclasses.astuple(place)
+            arms[place.name] = _measured(
+                config, lab, place.name, source, place.digest, named, topics
+            )
         sizes = (config.control_layers, config.control_heads, config.control_dimension)
-        found[RANDOM] = _measured(config, lab, RANDOM, named, topics, (sizes, ""))
+        arms[RANDOM] = _measured(config, lab, RANDOM, sizes, "", named, topics)
     if config.starts:
-        found[TRAINED] = _trained(config, lab, topics[config.first_seed])
-    return found
+        recipe = _recipe(config, topics[config.first_seed])
+        arms |= lab.train({TRAINED: recipe}, config.seed_numbers[: config.starts])
+    return arms
 
 
 def _topics(
@@ -213,13 +216,30 @@ def _topics(
 
 
 def _measured(
-    config: Config, lab: Lab, name: str, named: Any, topics: Mapping[int, xr.Dataset], how: Any
+    config: Config,
+    lab: Lab,
+    name: str,
+    source: Sequence[Any],
+    weights: str,
+    named: Any,
+    topics: Mapping[int, xr.Dataset],
 ) -> Arm:
-    """An encoder with the topics and articles of every seed."""
+    """An encoder, which `_pairs` takes from a source, with the topics and articles of every seed.
+    The corpus has a name, and the encoder's weights a digest.
+    """
     sizes = (config.articles, config.pieces)
     each = [
         lab.cached(
-            _pairs, name, *how, *named, model, seed, *sizes, version=VERSION, name=f"{name} {seed}"
+            _pairs,
+            name,
+            source,
+            weights,
+            *named,
+            model,
+            seed,
+            *sizes,
+            version=VERSION,
+            name=f"{name} {seed}",
         )
         for seed, model in topics.items()
     ]
@@ -228,7 +248,7 @@ def _measured(
     for variable, text in VARIABLES.items():
         dataset[variable].attrs["long_name"] = text
     dataset.attrs |= dict(about_articles(config.corpus))
-    return Arm(dataset, xr.Dataset(), xr.Dataset())
+    return Arm(dataset)
 
 
 SEED_NAMES = (
@@ -288,7 +308,7 @@ def _lists(topics: xr.Dataset) -> dict[tuple[str, float], Lists]:
     }
 
 
-def _trained(config: Config, lab: Lab, topics: xr.Dataset) -> Arm:
+def _recipe(config: Config, topics: xr.Dataset) -> Recipe:
     """The small BERT; its topics are those of the first seed."""
     (task,) = config.tasks.values()
     ids, lists = task.vocabulary.ids, _lists(topics)
@@ -300,17 +320,16 @@ def _trained(config: Config, lab: Lab, topics: xr.Dataset) -> Arm:
         for overlap in OVERLAPS
     )
     probe = TopicPairs(THRESHOLDS, numbers, "test", config.examples)
-    training = lab.train(
+    return Recipe(
         task,
         config.model,
         Adam(config.rate),
         config.steps,
-        Recording((probe, STATISTICS), Logarithmic(config.evaluations), sample=512),
-        seeds=config.seed_numbers[: config.starts],
+        probes=(probe, STATISTICS),
+        at=Logarithmic(config.evaluations),
         batches=Minibatch(config.batch_size),
-        name="topics_pretrained small BERT",
+        sample=512,
     )
-    return Arm.of(training)
 
 
 # -- measures --------------------------------------------------------------------------------------

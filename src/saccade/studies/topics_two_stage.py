@@ -17,7 +17,7 @@ import xarray as xr
 from saccade.core.batches import Fresh
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, HeatMap, Line, Panel, curve
 from saccade.judging.bound import Above, AtMost, Below, Within
@@ -30,7 +30,7 @@ from saccade.records.record import Arm, Arms
 from saccade.records.schedule import AtSteps
 from saccade.records.trajectory import at_place, at_start, first_step, only
 from saccade.settings import require, require_count, require_positive, with_sweep
-from saccade.studies._documents import PAPER, STATISTICS, DocumentSettings, arm_of
+from saccade.studies._documents import PAPER, STATISTICS, DocumentSettings
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.theory.value_optimum import ValueOptimum
 
@@ -91,19 +91,26 @@ def experiment(config: Config, lab: Lab) -> Arms:
     task = config.documents.finite(size, size, train_size=64, test_size=1)
     swept = with_sweep(OneLayerTransformerConfig(), "start_std", STARTS, "start")
     models = dict.fromkeys(ARMS, swept) | {DEFAULT: OneLayerTransformerConfig(start="default")}
-    train = partial(lab.train, seeds=config.seed_numbers, batches=Fresh(config.batch_size))
-    probes = (Displacements(), GradientNorms(), AttentionOdds(), ValueBlocks(), STATISTICS)
-    arms = {}
+    recipes = {}
     for name, model in models.items():
-        squared, title = "squared" in name, f"topics_two_stage {name}"
+        squared = "squared" in name
         rate = config.squared_rate if squared else config.entropy_rate
-        optimiser = GradientDescent(rate) if "sgd" in name else Adam(config.adam_rate)
         steps = config.squared_steps if name.startswith("sgd_squared") else config.steps
-        record = Recording(probes, AtSteps(_recorded(steps)), (StableRanks(),))
-        loss = None if squared else guess_entropy
-        training = train(task, model, optimiser, steps, record, loss=loss, name=title)
-        arms[name] = arm_of(training, ValueOptimum() if squared else None, task, model)
-    return arms
+        recipes[name] = Recipe(
+            task,
+            model,
+            GradientDescent(rate) if "sgd" in name else Adam(config.adam_rate),
+            steps,
+            probes=(Displacements(), GradientNorms(), AttentionOdds(), ValueBlocks(), STATISTICS),
+            at=AtSteps(_recorded(steps)),
+            ends=(StableRanks(),),
+            batches=Fresh(config.batch_size),
+            loss=None if squared else guess_entropy,
+        )
+    arms = lab.train(recipes, config.seed_numbers)
+    return {
+        name: arm.beside(ValueOptimum()) if "squared" in name else arm for name, arm in arms.items()
+    }
 
 
 def _recorded(steps: int) -> tuple[int, ...]:

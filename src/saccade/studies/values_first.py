@@ -21,7 +21,8 @@ import xarray as xr
 from saccade.core.batches import Fresh
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.recording import Recording
+from saccade.core.recipe import Recipe
+from saccade.core.start import Seeds
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, Line, Panel, curve, level
 from saccade.judging.bound import Above, AtMost, Below
@@ -39,7 +40,7 @@ from saccade.probes.attention import AttentionStatistics
 from saccade.probes.motion import Displacements
 from saccade.probes.topic_words import TopicWords
 from saccade.probes.translation import READABLE
-from saccade.records.record import Arm, Arms
+from saccade.records.record import Arms
 from saccade.records.schedule import AtSteps, Every
 from saccade.records.trajectory import at_place, at_start, half_rise
 from saccade.settings import require_count, require_positive, require_single, with_sweep
@@ -136,64 +137,83 @@ def lu(config: Config, lab: Lab, arms_of: str = "*") -> Arms:
     """TC from several initialisations, TL, and FC with several numbers of other words; or those of
     them whose names fit a pattern.
     """
-    sizes: Any = {"dictionary_size": config.dictionary_size, "train_size": config.sentences}
-    sentences, short = TopicSentences(filler_size=FILLER, **sizes), config.sentence_steps
+    sentences = TopicSentences(
+        filler_size=FILLER,
+        dictionary_size=config.dictionary_size,
+        train_size=config.sentences,
+    )
     swept = with_sweep(config.classifier("TC"), "embedding_std", EMBEDDING_STARTS, "start")
-    trainings = {
-        "lu": (sentences, swept, short),
-        "lu_TL": (sentences, config.classifier("TL"), short),
-    }
+    short = Recipe(
+        sentences,
+        swept,
+        GradientDescent(config.sentence_rate),
+        config.sentence_steps,
+        probes=(TopicWords(), AttentionStatistics()),
+        at=_dense(config.sentence_steps),
+    )
+    long = dataclasses.replace(
+        short,
+        model=config.classifier("FC"),
+        steps=config.long_steps,
+        at=_dense(config.long_steps, config.sentence_steps),
+    )
+    recipes = {"lu": short, "lu_TL": dataclasses.replace(short, model=config.classifier("TL"))}
     for size in FILLERS:
         task = dataclasses.replace(sentences, filler_size=size)
-        trainings[f"lu_FC_{size}"] = (task, config.classifier("FC"), config.long_steps)
-    arms, descent = {}, GradientDescent(config.sentence_rate)
-    for name in fnmatch.filter(trainings, arms_of):
-        task, model, steps = trainings[name]
-        record = Recording((TopicWords(), AttentionStatistics()), _dense(steps, short))
-        options: Any = {"seeds": config.seed_numbers, "name": f"values_first {name}"}
-        arms[name] = Arm.of(lab.train(task, model, descent, steps, record, **options))
-    return arms
+        recipes[f"lu_FC_{size}"] = dataclasses.replace(long, task=task)
+    chosen = {name: recipes[name] for name in fnmatch.filter(recipes, arms_of)}
+    return lab.train(chosen, config.seed_numbers)
 
 
 def li(config: Config, lab: Lab) -> Arms:
     """All of W_K, W_Q and W_V from several initialisations."""
     sizes = (config.topics, config.words_per_topic, config.topics_per_document)
     documents = TopicDocuments(*sizes, shortest=64, longest=64, train_size=64, test_size=1)
-    transformer = with_sweep(OneLayerTransformerConfig(), "start_std", MATRIX_STARTS, "start")
-    descent, steps = GradientDescent(config.document_rate), config.document_steps
-    probes = (Displacements(), AttentionStatistics("train", examples=16))
-    record = Recording(probes, _dense(steps))
-    options: Any = {"batches": Fresh(16), "seeds": config.seed_numbers, "name": "values_first li"}
-    return {"li": Arm.of(lab.train(documents, transformer, descent, steps, record, **options))}
+    recipe = Recipe(
+        documents,
+        with_sweep(OneLayerTransformerConfig(), "start_std", MATRIX_STARTS, "start"),
+        GradientDescent(config.document_rate),
+        config.document_steps,
+        probes=(Displacements(), AttentionStatistics("train", examples=16)),
+        at=_dense(config.document_steps),
+        batches=Fresh(16),
+    )
+    return lab.train({"li": recipe}, config.seed_numbers)
 
 
 def snell(config: Config, lab: Lab) -> Arms:
     """Copying of words from a larger set, and of permutations."""
     copying = Copying(config.length, config.choice, largest=config.choice)
-    copying = with_sweep(copying, "words", (config.length, config.choice))
-    recurrent = SequenceToSequenceConfig(config.hidden)
-    adam, steps = Adam(config.copying_rate), config.copying_steps
-    record = Recording(WORDS_AND_ATTENTION, Every(1))
-    seeds = range(config.first_seed, config.first_seed + config.copying_seeds)
-    options: Any = {"batches": Fresh(config.batch_size), "seeds": seeds}
-    options["name"] = "values_first snell"
-    return {"snell": Arm.of(lab.train(copying, recurrent, adam, steps, record, **options))}
+    recipe = Recipe(
+        with_sweep(copying, "words", (config.length, config.choice)),
+        SequenceToSequenceConfig(config.hidden),
+        Adam(config.copying_rate),
+        config.copying_steps,
+        probes=WORDS_AND_ATTENTION,
+        at=Every(1),
+        batches=Fresh(config.batch_size),
+    )
+    return lab.train({"snell": recipe}, Seeds(config.copying_seeds, first=config.first_seed))
 
 
 def song(config: Config, lab: Lab) -> Arms:
     """Softmax from small keys with all parts trained, and from keys of 0 that stay there."""
-    task, steps = RandomSequences(), config.fit_steps
-    descent = GradientDescent(0.5, curvature=value_curvature)
-    record = Recording((Displacements(), AttentionStatistics("train")), _dense(steps))
-    arms = {}
-    for name, scale, trained in (
-        ("song", SMALL_KEYS, PARTS),
-        ("song_blind", 0.0, ("queries", "values")),
-    ):
-        model = AttentionRegressionConfig(trained=trained, key_scale=scale)
-        options: Any = {"seeds": config.seed_numbers, "name": f"values_first {name}"}
-        arms[name] = Arm.of(lab.train(task, model, descent, steps, record, **options))
-    return arms
+    models = {
+        "song": AttentionRegressionConfig(trained=PARTS, key_scale=SMALL_KEYS),
+        "song_blind": AttentionRegressionConfig(trained=("queries", "values"), key_scale=0.0),
+    }
+    recipes = {
+        name: Recipe(
+            RandomSequences(),
+            model,
+            GradientDescent(0.5, curvature=value_curvature),
+            config.fit_steps,
+            probes=(Displacements(), AttentionStatistics("train")),
+            at=_dense(config.fit_steps),
+        )
+        for name, model in models.items()
+    }
+    return lab.train(recipes, config.seed_numbers)
 
 
 def _dense(steps: int, *others: int) -> AtSteps:

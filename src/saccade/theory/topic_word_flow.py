@@ -35,7 +35,6 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from saccade.core.interfaces import AbstractTheory, Batch, cross_entropy
-from saccade.core.lab import Lab
 from saccade.core.members import initial_model, training_set
 from saccade.core.program import Program
 from saccade.core.start import seed_of
@@ -70,15 +69,21 @@ class Lemma2(AbstractTheory):
     predicts = ("score", "norm", "loss")
 
     def predict(
-        self, task: TopicSentences, model: Config, trajectory: xr.Dataset, lab: Lab | None = None
+        self,
+        task: TopicSentences,
+        model: Config,
+        trajectory: xr.Dataset,
+        cached: Callable[..., Any] | None = None,
     ) -> xr.Dataset:
-        """The prediction on the axes of a trajectory; a lab keeps the solution of the flow."""
+        """The prediction on the axes of a trajectory. `cached`, such as a lab's method of that
+        name, keeps the solution of the flow.
+        """
         seeds = [seed_of(trajectory, what).values for what in ("start", "data")]
         seeds, times = np.stack(seeds, axis=1).astype(np.uint32), trajectory["time"].values
         solve = self.flows
-        if lab is not None:
+        if cached is not None:
             version = self.version(task, model)
-            solve = partial(lab.cached, solve, version=version, name="flow of lemma 2")
+            solve = partial(cached, self.flows, version=version, name="flow of lemma 2")
         curves = solve(task, model, seeds, times)
         dims, data = ("seed", "step", "word"), {}
         for name, values in zip(("loss", "score", "norm"), curves, strict=True):
@@ -118,11 +123,18 @@ class Lemma2(AbstractTheory):
             return loss(now), now.scores, jnp.linalg.norm(now.embeddings, axis=0)
 
         terms: Any = diffrax.ODETerm(field)  # pyright: ignore[reportArgumentType]
-        how: Any = {"adjoint": diffrax.ForwardMode(), "max_steps": None}
-        how |= {"stepsize_controller": diffrax.PIDController(*TOLERANCES)}
-        how |= {"saveat": diffrax.SaveAt(ts=times, fn=saved)}
-        span = {"t0": times[0], "t1": times[-1], "dt0": None}
-        solution: Any = diffrax.diffeqsolve(terms, diffrax.Tsit5(), **span, y0=state, **how)
+        solution: Any = diffrax.diffeqsolve(
+            terms,
+            diffrax.Tsit5(),
+            t0=times[0],
+            t1=times[-1],
+            dt0=None,
+            y0=state,
+            saveat=diffrax.SaveAt(ts=times, fn=saved),
+            stepsize_controller=diffrax.PIDController(*TOLERANCES),
+            adjoint=diffrax.ForwardMode(),
+            max_steps=None,
+        )
         return solution.ys
 
     def vector_field(
