@@ -28,7 +28,7 @@ ABOUT_ARRAYS = [
 # saccade.
 install_import_hook(ABOUT_ARRAYS, f"{core.shape_checks.__name__}.checked")
 
-from saccade.core import ensemble, program  # noqa: E402
+from saccade.core import placement, program  # noqa: E402
 from saccade.core.lab import Lab  # noqa: E402
 
 # Two devices wherever the tests run, so that members are always split over devices; JAX starts now
@@ -112,7 +112,7 @@ def in_a_hurry() -> Iterator[None]:
     run.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ensemble, "compiler_options", lambda once: program.compiler_options(True))
+        patch.setattr(placement, "compiler_options", lambda once: program.compiler_options(True))
         jax.config.update("jax_disable_most_optimizations", True)
         yield
         jax.config.update("jax_disable_most_optimizations", False)
@@ -127,7 +127,7 @@ def compiled_as_in_use(in_a_hurry: None) -> Iterator[None]:
         return program.compiler_options(once) | fused
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ensemble, "compiler_options", options)
+        patch.setattr(placement, "compiler_options", options)
         jax.config.update("jax_disable_most_optimizations", False)
         yield
         jax.config.update("jax_disable_most_optimizations", True)

@@ -27,12 +27,11 @@ from word_table import (
 
 from saccade.core.batches import Fresh, FullBatch, Minibatch, buckets_of
 from saccade.core.chunks import in_chunks, mean_over_chunks
-from saccade.core.engine import Engine
 from saccade.core.interfaces import AbstractProbe, Batch, Moment
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
+from saccade.core.prepared import engine_of
 from saccade.core.recipe import Recipe
-from saccade.core.start import members_of
 from saccade.core.training import TrainedArm
 from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifierConfig
@@ -61,9 +60,8 @@ def visits(training: TrainedArm) -> np.ndarray:
 
 
 def test_all_members_share_one_copy_of_the_examples(lab: Lab):
-    members = members_of(range(64))
-    engine = Engine(CORPUS, WordTableConfig(), GradientDescent(), members, jax.local_devices()[:2])
-    words = engine.data.train.words
+    engine = engine_of(RECIPE, seeds=64)
+    words = engine.data.arrays.train.words
     assert words.shape == (12, 4), "no member dim"
     assert {shard.data.shape for shard in words.addressable_shards} == {(12, 4)}
     assert len(words.addressable_shards) == 2, "one copy per device"

@@ -387,7 +387,7 @@ def test_what_lay_on_the_devices_is_let_go(tmp_path, task: Any):
     arm = lab.train(dataclasses.replace(FIRST_HALF, task=task), 4)
     assert max(seen) > 0
     assert examples_on_devices(23) == 0
-    assert arm.weights.state.learned.table.shape[0] == 4
+    assert arm.weights.moving.state.learned.table.shape[0] == 4
 
 
 def test_by_length_in_float64(precise_lab: Lab):
@@ -396,3 +396,12 @@ def test_by_length_in_float64(precise_lab: Lab):
     )
     training = precise_lab.train(recipe, 3)
     assert training.model(seed=1).table.dtype == np.float64
+
+
+def test_an_arm_at_fewer_steps_goes_on_from_its_last_step(lab: Lab):
+    first = lab.train(dataclasses.replace(RECIPE, keep_state=True), 3)
+    later = dataclasses.replace(RECIPE, steps=3, keep_state=False)
+    whole = lab.train(later, 3, after=first)
+    thinned = lab.train(later, 3, after=first.at_steps([0]))
+    np.testing.assert_array_equal(thinned.trajectory["step"], whole.trajectory["step"])
+    np.testing.assert_array_equal(thinned.trajectory["loss"], whole.trajectory["loss"])

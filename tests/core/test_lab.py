@@ -851,3 +851,19 @@ def test_folder_that_cannot_be_made_is_refused_by_name(tmp_path: Path):
     with pytest.raises(FileError) as refusal:
         train(Lab(file / "cache", progress=None))
     assert str(file) in str(refusal.value)
+
+
+def test_all_recipes_are_checked_before_the_first_is_trained(tmp_path):
+    heard: list[Progress] = []
+    wrong = dataclasses.replace(RECIPE, batches=Minibatch(10**6))
+    with pytest.raises(ConfigError, match="batches: got Minibatch"):
+        Lab(tmp_path, progress=heard.append).train({"right": RECIPE, "wrong": wrong})
+    assert heard == []
+
+
+def test_an_arm_has_the_recipe_as_it_was_trained(lab: Lab):
+    plain = lab.train(RECIPE, 2)
+    assert plain.recipe is RECIPE
+    swept = lab.train(RECIPE, 2, sweep={"optimiser.rate": [0.1, 0.2]})
+    assert swept.recipe.optimiser.rate.grid == (0.1, 0.2)
+    assert swept.recipe.task is RECIPE.task

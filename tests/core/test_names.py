@@ -58,7 +58,7 @@ def test_what_a_user_needs_is_there():
 
 def test_parts_of_the_engine_are_not_public():
     engine = """
-        Carry Engine Frame Measured Members PreparedRecipe Program Recording Run Running
+        Dynamics Engine Frame Measured Members PreparedRecipe Program Recording Run Running
         compiler_options is_inexact leaves
     """
     assert not set(engine.split()) & {*public_names()}

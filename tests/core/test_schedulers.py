@@ -13,6 +13,7 @@ import pytest
 from one_weight import train
 
 from saccade.core.lab import Lab
+from saccade.core.named_scheduler import scheduler_of
 from saccade.core.progress import Progress
 from saccade.core.schedulers import (
     Failure,
@@ -20,7 +21,6 @@ from saccade.core.schedulers import (
     Shared,
     asked_to_stop,
     report,
-    scheduler_of,
 )
 from saccade.errors import ConfigError, FileError
 

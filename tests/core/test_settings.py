@@ -5,7 +5,6 @@ import math
 import operator
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,11 +13,11 @@ from hypothesis import strategies as st
 from jaxtyping import PRNGKeyArray
 from word_table import NumberedExamples, Table, WordTable, WordTableConfig
 
-from saccade.core.engine import Engine
 from saccade.core.interfaces import AbstractModelConfig
 from saccade.core.lab import Lab
 from saccade.core.members import Members
 from saccade.core.optimiser import GradientDescent, GradientFlow
+from saccade.core.prepared import PreparedRecipe
 from saccade.core.recipe import Recipe
 from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifierConfig
@@ -292,8 +291,10 @@ def test_other_values_of_a_sweep_need_no_other_program():
         ]
         members = Members(np.zeros(2, np.uint32), {"model": np.arange(2), "rate": np.arange(2)})  # pyright: ignore[reportArgumentType]
         model, optimiser = WordTableConfig(rate=swept[0]), GradientDescent(swept[1])
-        engine = Engine(NumberedExamples(), model, optimiser, members, jax.local_devices()[:1])
-        return engine.programs["advance"].digest
+        recipe = Recipe(NumberedExamples(), model, optimiser, 10)
+        parts = (recipe.task, recipe.model, recipe.optimiser)
+        prepared = PreparedRecipe(parts, recipe, 10, recipe.recorded(), "float32")
+        return prepared.engine(members).programs["advance"].digest
 
     first = program((0.1, 0.2), (0.3, 0.4))
     assert program((0.5, 0.6), (0.7, 0.8)) == first

@@ -6,7 +6,6 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,9 +15,10 @@ from record_parts import PARTS, altered
 
 from saccade.core import job as core_job
 from saccade.core import prepared as core_prepared
+from saccade.core.examples import Examples
 from saccade.core.interfaces import Splits
 from saccade.core.lab import Lab
-from saccade.core.members import NOT_DIVERGED, Carry
+from saccade.core.members import NOT_DIVERGED
 from saccade.core.run import Run
 from saccade.core.study import Study
 from saccade.errors import ConfigError
@@ -92,27 +92,22 @@ def kept(name: str) -> Record:
 def dreamt(run: Run) -> tuple[dict[str, np.ndarray], float]:
     """A result with the shapes of its probes: random numbers, and losses that fall."""
     engine = run.engine
-    first = jax.tree.map(lambda leaf: leaf[0], engine._padded)
-    probes = {"probes": engine.record.probes, "snapshots": engine.record.ends}
-    wanted = {which: chosen for which, chosen in probes.items() if chosen or which == "probes"}
+    assert isinstance(engine.data, Examples)
+    functions, dynamics = engine.data.functions, engine.dynamics
 
     def measured(member: Any) -> tuple[dict[str, Any], Any]:
-        task, _, _ = engine._filled(member)
+        task, _, _ = functions._filled(member)
         drawn = [task.sample(jax.random.key(0), size) for size in (task.train_size, task.test_size)]
-        sets = [engine._relabelled(member, one) for one in drawn]
-        model = engine._initial(member)
-        learned, still = eqx.partition(model, model.trainable())
-        parts = (learned, eqx.filter(still, eqx.is_array))
-        carry = Carry(*parts, (), None, jnp.asarray(NOT_DIVERGED, jnp.int32), jnp.ones(()))
-        data = Splits(*sets)
-        values = {
-            which: engine._measured(carry, member, data, probes=chosen)
-            for which, chosen in wanted.items()
-        }
-        return values, parts
+        data = Splits(*(functions._relabelled(member, batch) for batch in drawn))
+        state = functions.start(member, data)
+        diverged = {"diverged_at": jnp.asarray(NOT_DIVERGED, jnp.int32)}
+        rows = {"probes": dynamics.observe(member, state, data) | diverged}
+        if dynamics.observe_ends is not None:
+            rows["snapshots"] = dynamics.observe_ends(member, state, data) | diverged
+        return rows, dynamics.result(state)
 
     random, arrays = np.random.default_rng(0), {}
-    values, parts = jax.eval_shape(measured, first)
+    values, parts = jax.eval_shape(measured, functions.first_member)
     for which, variables in values.items():
         rows = len(run.recorded) if which == "probes" else len({0, run.steps})
         for name, shape in variables.items():
@@ -121,7 +116,7 @@ def dreamt(run: Run) -> tuple[dict[str, np.ndarray], float]:
             drawn = np.full(drawn.shape, -1) if name == "diverged_at" else drawn
             arrays[f"{which}:{name}"] = drawn.astype(shape.dtype)
     for place, leaf in enumerate(jax.tree.leaves(parts)):  # where another training starts
-        shape = (len(engine._padded.seed), *leaf.shape)
+        shape = (len(engine.padded.seed), *leaf.shape)
         arrays[f"carry:{place}"] = np.broadcast_to(np.zeros((), leaf.dtype), shape)
     return arrays, 0.0
 

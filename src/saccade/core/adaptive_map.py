@@ -7,7 +7,7 @@ The two fields share one sweep, named `map-cell`. `AdaptiveMap.run` trains the c
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import Any, Protocol, TypeVar, get_args
 
 import numpy as np
 import xarray as xr
@@ -23,10 +23,6 @@ from saccade.records.config import describe
 from saccade.records.record import Arm, Record
 from saccade.settings import with_cells
 
-if TYPE_CHECKING:
-    from saccade.core.lab import Lab
-    from saccade.core.study import Study
-
 ConfigT = TypeVar("ConfigT")
 CELL = "map-cell"
 """Name of the sweep of a map, which no setting can have."""
@@ -36,6 +32,21 @@ AT_ONCE = 256
 """Cells that are trained, judged and reduced together: a whole lattice may not fit the memory."""
 _WORDS: tuple[Verdict, ...] = get_args(Verdict)
 _PARTS = ("trajectory", "snapshot", "prediction")
+
+
+class _MappedStudy(Protocol):
+    """What a map needs of the study whose claim it shows."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def claims(self) -> Sequence[Claim]: ...
+    @property
+    def boundaries(self) -> Mapping[str, Any]: ...
+    def run(self, config: Any, lab: Any, preset: str = "custom") -> Record: ...
+    def judge(self, record: Record) -> list[Judgement]: ...
+    def config_of(self, record: Record) -> Any: ...
+    def with_verdicts(self, record: Record, commit: str = "") -> Record: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +95,7 @@ class AdaptiveMap:
     # -- running -----------------------------------------------------------------------------------
 
     def run(
-        self, study: "Study[Any]", config: Any, lab: "Lab", preset: str, full: bool = False
+        self, study: _MappedStudy, config: Any, lab: Any, preset: str, full: bool = False
     ) -> Record:
         """Train and judge cells until no square is left to split or the most cells are reached;
         with `full`, all other cells of the lattice as well.
@@ -154,7 +165,7 @@ class AdaptiveMap:
         adaptive_part = self.lattice.filled(self.adaptive_part(found))
         return float(np.mean(adaptive_part == self.lattice.table(found)))
 
-    def figure(self, study: "Study[Any]", record: Record) -> Figure:
+    def figure(self, study: _MappedStudy, record: Record) -> Figure:
         """The regions of the verdicts, the cells that were trained and the boundaries."""
         judgement = {one.claim: one for one in study.judge(record)}[self.claim]
         found = self.found(record, judgement)
@@ -187,7 +198,7 @@ class AdaptiveMap:
         title = f"Where {self.claim} holds, over {self.x.name} and {self.y.name}"
         return Figure(name, title, " ".join(caption), tuple(panels))
 
-    def _predicted(self, study: "Study[Any]", record: Record) -> tuple[Line, ...]:
+    def _predicted(self, study: _MappedStudy, record: Record) -> tuple[Line, ...]:
         """Boundaries between the verdicts that a theory predicts, where one does."""
         if (theory := study.boundaries.get(self.claim)) is None:
             return ()
@@ -223,7 +234,7 @@ class AdaptiveMap:
         return Panel(title, self.x.name, self.y.name, (regions, *lines), *scales)
 
 
-def _claim(study: "Study[Any]", name: str) -> Claim:
+def _claim(study: _MappedStudy, name: str) -> Claim:
     for claim in study.claims:
         if claim.id == name:
             return claim

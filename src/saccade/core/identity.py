@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-_FORMAT = 3
+_FORMAT = 4
 """Changes when the engine stores other arrays under the same programs."""
 _FLAGS = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE")
 _CONFIG = ("jax_disable_most_optimizations", "jax_optimization_level")
@@ -101,30 +101,27 @@ def address(parts: Mapping[str, Any]) -> str:
 
 
 def training_digest(
-    engine: "Engine",
-    steps: int,
-    recorded: np.ndarray,
-    around: Mapping[str, Any],
-    after: Any = None,
+    engine: "Engine", steps: int, recorded: np.ndarray, around: Mapping[str, Any], after: Any = None
 ) -> str | None:
     """The content address of a training; None if a program calls code outside."""
     programs = engine.programs
     if not all(program.is_whole for program in programs.values()):
         return None
-    names = {
-        which: sorted(name for probe in probes for name in probe.variables)
-        for which, probes in (("probes", engine.record.probes), ("ends", engine.record.ends))
-    }
+    rows = {"probes": programs["advance"].shapes[1]}
+    if "snapshot" in programs:
+        rows["ends"] = programs["snapshot"].shapes
+    names = {which: sorted(shapes) for which, shapes in rows.items()}
     return address(
         {
             **around,
             "programs": {name: program.digest for name, program in programs.items()},
             "members": content(engine.placed),
-            "data": engine.data_content,
+            "data": engine.data.content,
             "variables": names,
             "steps": steps,
             "recorded": recorded.tolist(),
             **({} if after is None else {"after": content(after)}),
+            **({"jumps": True} if engine.dynamics.jumps else {}),
         }
     )
 

@@ -15,9 +15,9 @@ import jax
 import numpy as np
 
 from saccade.core.devices import compilation_cache_in, use_all_cores
-from saccade.core.engine import Engine
+from saccade.core.engine import Engine, Moving
 from saccade.core.identity import address, software, unfit
-from saccade.core.members import Carry, Members
+from saccade.core.members import Members
 from saccade.core.parts import Part, Parts
 from saccade.core.plan import Plan, planned
 from saccade.core.precision import in_precision
@@ -54,7 +54,7 @@ class Job:
     running: Running
     prepared: PreparedRecipe
     name: str
-    after: Carry | None = None
+    after: Moving | None = None
     """The state of all members with which they begin, if they go on from another training."""
     axes: tuple[tuple[str, Sequence[float]], ...] = ()
     """Names and values of the members' axes, the last one fastest."""
@@ -363,10 +363,11 @@ def _length(some: slice) -> int:
 
 def _fits(engine: Engine) -> bool:
     """Whether a training fits the memory of a device, as the compiler counts it."""
-    device = engine.devices[0]
+    devices = engine.placement.devices
+    device = devices[0]
     limit = (device.memory_stats() or {}).get("bytes_limit", 0)
     if device.platform == "cpu":
-        limit = _free_memory() // len(engine.devices)
+        limit = _free_memory() // len(devices)
     try:
         return not limit or engine.programs["advance"].memory <= 0.9 * limit
     except jax.errors.JaxRuntimeError as error:

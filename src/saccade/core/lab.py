@@ -30,8 +30,10 @@ from saccade.core.interfaces import AbstractCorpus, AbstractProbe, AbstractTask
 from saccade.core.job import Job
 from saccade.core.loss import Loss, own_loss
 from saccade.core.measuring import Checkpoints
+from saccade.core.named_scheduler import scheduler_of
 from saccade.core.optimiser import OptaxOptimiser
 from saccade.core.parts import Leaves, nothing
+from saccade.core.placement import shapes_without_devices
 from saccade.core.plan import Plan
 from saccade.core.precision import Precision, in_precision
 from saccade.core.prepared import PreparedRecipe
@@ -41,12 +43,12 @@ from saccade.core.recipe import Recipe
 from saccade.core.recording import Recording
 from saccade.core.results import as_arrays, from_arrays
 from saccade.core.running import Running
-from saccade.core.schedulers import AbstractScheduler, scheduler_of
+from saccade.core.schedulers import AbstractScheduler
 from saccade.core.start import Seeds, chosen_seeds, members_of, require_same_members, sweeps_of
 from saccade.core.storage import locked, read_state, write_state
 from saccade.core.training import TrainedArm, Weights
 from saccade.errors import ConfigError, plainly
-from saccade.settings import require_count, swept_in, with_sweep
+from saccade.settings import Swept, require_count, swept_in, with_sweep
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -165,76 +167,46 @@ class Lab:
         The same call finds a finished training in the cache, or continues from a saved state.
         """
         if isinstance(recipes, Recipe):
-            _require_arm("start", start)
-            _require_arm("after", after)
-            return self._arm(self.title or "training", recipes, seeds, sweep or {}, start, after)
+            begun, continued = _arm_or_none("start", start), _arm_or_none("after", after)
+            call = _Call.of(recipes, seeds, sweep or {}, begun, continued)
+            return self._arm(self.title or "training", call)
         _require_recipes(recipes)
         starts = _by_name("start", start, recipes)
         afters = _by_name("after", after, recipes)
-        return {
-            name: self._arm(
-                f"{self.title} {name}".strip(),
-                recipe,
-                seeds,
-                sweep or {},
-                starts[name],
-                afters[name],
-            )
+        # All are checked before the first is trained.
+        calls = {
+            name: _Call.of(recipe, seeds, sweep or {}, starts[name], afters[name])
             for name, recipe in recipes.items()
         }
+        return {name: self._arm(f"{self.title} {name}".strip(), calls[name]) for name in recipes}
 
-    def _arm(
-        self,
-        name: str,
-        recipe: Recipe,
-        seeds: int | Sequence[int] | Seeds,
-        sweep: Mapping[str, Sequence[float]],
-        start: Any,
-        after: Any,
-    ) -> TrainedArm:
+    def _arm(self, name: str, call: "_Call") -> TrainedArm:
         """The arm of one recipe."""
-        task = recipe.task
-        if isinstance(task, AbstractCorpus):
-            require_splits(task)  # read once, before the config is copied for every member
-        require_unswept(seeds=seeds)
-        if after is not None:
-            _require_same_examples(task, after.recipe.task)
-        apart = seeds.apart() if isinstance(seeds, Seeds) else {}
-        chosen = chosen_seeds(seeds.numbers if isinstance(seeds, Seeds) else seeds)
-        parts = _swept_parts(recipe, sweep)
-        require_batches(recipe.batches, parts[0])
-        sweeps = swept_in(*parts)
-        sweeps |= sweeps_of(start or after, sweeps)
-        require_probes((recipe.probes, recipe.ends), parts[0], sweeps)
-        first = 0
-        if after is not None:
-            sweeps = require_same_members(after, sweeps, chosen, apart, start)
-            first = int(after.trajectory["step"][-1])
-        recorded = recipe.recorded(first)
-
+        recipe, recorded, start, after = call.recipe, call.recorded, call.start, call.after
         with in_precision(self.precision), compilation_cache_in(self.folder):
-            members = members_of(chosen, sweeps, start, self.precision, apart)
+            members = members_of(call.seeds, call.sweeps, start, self.precision, call.apart)
             if after is not None:
                 members = dataclasses.replace(members, start=after.weights.begun)
-            last = first + int(recipe.steps)
-            prepared = PreparedRecipe(parts, recipe, last, recorded, self.precision)
+            last = call.first + int(recipe.steps)
+            prepared = PreparedRecipe(call.parts, recipe, last, recorded, self.precision)
             job = Job(
                 self._running,
                 prepared,
                 name,
-                None if after is None else after.weights.state,
-                (*((name, swept.grid) for name, swept in sweeps.items()), ("seed", chosen)),
-                self.device,
-                self.chunk,
-                self._scheduler,
-                self.plans,
+                after=None if after is None else after.weights.moving,
+                axes=call.axes,
+                device=self.device,
+                chunk=self.chunk,
+                scheduler=self._scheduler,
+                plans=self.plans,
             )
             engine, digest, found, seconds = job.result(members)
             reached = recorded if recipe.stopping is None else recorded[: found.rows]
-            computed = getattr(parts[1], "about", {})
-            frame = Frame(sweeps, chosen, parts[2], parts[0], apart, computed=computed)
+            task, model, optimiser = call.parts
+            computed = getattr(model, "about", {})
+            frame = Frame(call.sweeps, call.seeds, optimiser, task, call.apart, computed=computed)
             trajectory = frame.dataset(found, "probes", reached, recipe.probes, self.folder)
-            ends = np.unique([first, reached[-1]])
+            ends = np.unique([call.first, reached[-1]])
             snapshot = (
                 frame.dataset(found, "snapshots", ends, recipe.ends, self.folder)
                 if engine.has_ends
@@ -243,18 +215,21 @@ class Lab:
             if after is not None:
                 trajectory, snapshot = (_going_on(after, part) for part in (trajectory, snapshot))
             weights = Weights(
-                *engine.shapes_and_skeleton,
+                shapes_without_devices(engine.shapes),
+                prepared.skeleton_of(members),
                 Leaves(found.without_rows()),
                 self.precision,
+                int(reached[-1]),
                 members.start,
             )
+            engine.release()
         for other in (start, after):
             if other is not None and "not_trained" in other.trajectory:
                 trajectory, snapshot = (
                     _missing_as_in(other, part) for part in (trajectory, snapshot)
                 )
         trajectory = trajectory.assign_attrs(seconds=seconds, digest=digest or "")
-        return TrainedArm(trajectory, snapshot, recipe=recipe, weights=weights)
+        return TrainedArm(trajectory, snapshot, recipe=call.swept_recipe, weights=weights)
 
     @property
     def _running(self) -> Running:
@@ -346,6 +321,68 @@ class Lab:
                 return from_arrays(*read_state(file))
 
 
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """A recipe with the members that it trains, once all is checked that needs no training."""
+
+    recipe: Recipe
+    parts: tuple[Any, Any, Any]
+    """Task, model and optimiser, with the sweeps of the call."""
+    sweeps: Mapping[str, Swept]
+    seeds: tuple[int, ...]
+    apart: Mapping[str, tuple[int, ...]]
+    """Seeds of start, data or order that differ from `seeds`."""
+    first: int
+    """The step at which it begins."""
+    recorded: np.ndarray
+    start: TrainedArm | None
+    after: TrainedArm | None
+
+    @staticmethod
+    def of(
+        recipe: Recipe,
+        seeds: int | Sequence[int] | Seeds,
+        sweep: Mapping[str, Sequence[float]],
+        start: TrainedArm | None,
+        after: TrainedArm | None,
+    ) -> "_Call":
+        task = recipe.task
+        if isinstance(task, AbstractCorpus):
+            require_splits(task)  # read once, before the config is copied for every member
+        require_unswept(seeds=seeds)
+        if after is not None:
+            _require_same_examples(task, after.recipe.task)
+        apart = seeds.apart() if isinstance(seeds, Seeds) else {}
+        chosen = chosen_seeds(seeds.numbers if isinstance(seeds, Seeds) else seeds)
+        parts = _swept_parts(recipe, sweep)
+        require_batches(recipe.batches, parts[0])
+        sweeps = swept_in(*parts)
+        sweeps |= sweeps_of(start or after, sweeps)
+        require_probes((recipe.probes, recipe.ends), parts[0], sweeps)
+        first = 0
+        if after is not None:
+            sweeps = require_same_members(after, sweeps, chosen, apart, start)
+            first = after.weights.step
+        recorded = recipe.recorded(first)
+        return _Call(recipe, parts, sweeps, chosen, apart, first, recorded, start, after)
+
+    @property
+    def axes(self) -> tuple[tuple[str, Sequence[float]], ...]:
+        """Names and values of the members' axes, the last one fastest."""
+        grids = ((name, swept.grid) for name, swept in self.sweeps.items())
+        return *grids, ("seed", self.seeds)
+
+    @property
+    def swept_recipe(self) -> Recipe:
+        """The recipe as it was trained: with the sweeps of the call."""
+        task, model, optimiser = self.parts
+        recipe = self.recipe
+        given = (recipe.task, recipe.model, recipe.optimiser)
+        if all(part is own for part, own in zip(self.parts, given, strict=True)):
+            return recipe
+        return dataclasses.replace(recipe, task=task, model=model, optimiser=optimiser)
+
+
 def _require_recipes(recipes: Any) -> None:
     allowed = 'a Recipe, or recipes by name such as {"attention": Recipe(...)}'
     if not isinstance(recipes, Mapping) or not recipes:
@@ -356,21 +393,22 @@ def _require_recipes(recipes: Any) -> None:
             raise ConfigError(f"recipes: got {got}, allowed: {allowed}")
 
 
-def _require_arm(argument: str, given: Any) -> None:
+def _arm_or_none(argument: str, given: Any) -> TrainedArm | None:
     if given is not None and not isinstance(given, TrainedArm):
         got = type(given).__name__
         raise ConfigError(f"{argument}: got the type {got}, allowed: a TrainedArm, or None")
+    return given
 
 
-def _by_name(argument: str, given: Any, recipes: Mapping[str, Recipe]) -> dict[str, Any]:
+def _by_name(
+    argument: str, given: Any, recipes: Mapping[str, Recipe]
+) -> dict[str, TrainedArm | None]:
     """What every recipe begins with: one arm for all, or arms by the names of the recipes."""
     arms = given if isinstance(given, Mapping) else dict.fromkeys(recipes, given)
     if unknown := [str(name) for name in arms if name not in recipes]:
         got, allowed = ", ".join(unknown), ", ".join(recipes)
         raise ConfigError(f"{argument}: got {got}, allowed: {allowed}")
-    for arm in arms.values():
-        _require_arm(argument, arm)
-    return {name: arms.get(name) for name in recipes}
+    return {name: _arm_or_none(argument, arms.get(name)) for name in recipes}
 
 
 def _require_same_examples(task: Any, before: Any) -> None:

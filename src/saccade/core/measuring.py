@@ -13,12 +13,15 @@ import numpy as np
 from saccade.core.batches import Minibatch
 from saccade.core.dataset import Frame
 from saccade.core.engine import Engine
+from saccade.core.examples import Examples
 from saccade.core.identity import content
 from saccade.core.interfaces import AbstractTask, BuiltModel
 from saccade.core.loss import Loss
 from saccade.core.members import Members
 from saccade.core.optimiser import AbstractOptimiser
 from saccade.core.parts import Part, Parts
+from saccade.core.placement import Placement
+from saccade.core.recipe_functions import RecipeFunctions
 from saccade.core.recording import Recording
 from saccade.core.start import chosen_seeds
 from saccade.errors import ConfigError
@@ -106,20 +109,29 @@ class Checkpoints:
         """Every variable at every step of one run."""
         first = run[0]
         members = Members(np.asarray([seed], np.uint32), {})  # pyright: ignore[reportArgumentType]
-        engine = Engine(
+        placement = Placement(jax.local_devices()[:1], 1)
+        functions = RecipeFunctions(
             task,
             BuiltModel(lambda task, key: first),
             _NoOptimiser(),
-            members,
-            jax.local_devices()[:1],
-            record,
-            Minibatch(1),  # nothing is trained, and examples are evaluated in chunks
-            loss,
+            jax.tree.map(lambda leaf: leaf[0], members),
+            recording=record,
+            batches=Minibatch(1),  # nothing is trained, and examples are evaluated in chunks
+            loss=loss,
             origin=first,
         )
-        measure = engine.measuring()
-        found = [engine.fetch(measure(model)) for model in run]
-        return {name: np.stack([one[name][0] for one in found]) for name in found[0]}
+        data = Examples(functions, members, placement)
+        engine = Engine(functions.dynamics, members, data, placement)
+        observe, begun = engine.observing(), engine.start()
+        rows = []
+        for model in run:
+            learned, still = functions.parted(model)
+            stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], (learned, still))
+            learned, still = placement.put(stacked)
+            models = lambda moving: (moving.state.learned, moving.state.still)  # noqa: E731
+            moving = eqx.tree_at(models, begun, (learned, still), is_leaf=lambda leaf: leaf is None)
+            rows.append(placement.fetch(observe(moving, engine.placed, data.arrays)))
+        return {name: np.stack([row[name][0] for row in rows]) for name in rows[0]}
 
 
 class _NoOptimiser(AbstractOptimiser):

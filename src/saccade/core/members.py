@@ -44,7 +44,7 @@ class Members(eqx.Module):
     """
     values: tuple[Float[Array, " member"] | Int[Array, " member"], ...] = ()
     """What the swept fields of task, model and optimiser get, in the order of these fields;
-    filled in by the engine.
+    filled in by the recipe's functions.
     """
     apart: dict[str, Int[Array, " member"]] = eqx.field(default_factory=dict)
     """Seeds of start, data or order that differ from `seed`."""
@@ -66,8 +66,8 @@ class Stopping(eqx.Module):
     """The trained arrays at the best step."""
 
 
-class Carry(eqx.Module):
-    """What changes from step to step, for every member."""
+class TrainState(eqx.Module):
+    """What changes from step to step of a training, for every member."""
 
     learned: PyTree
     """The trained arrays of the model."""
@@ -76,8 +76,6 @@ class Carry(eqx.Module):
     optimiser_state: PyTree
     order: Int[Array, " example"] | None
     """Order of the examples in this epoch (minibatches only); by length, bucket after bucket."""
-    diverged: Int[Array, ""]
-    """Step at which the loss stopped being finite, or -1."""
     unit: Float[Array, ""]
     """What this member's steps are multiplied by: 1, or 1 / curvature at its start (see
     `AbstractStepper.curvature`).
@@ -98,15 +96,6 @@ def trainable(model: Any) -> PyTree:
 def is_inexact(leaf: Any) -> bool:
     """Whether a leaf stands for an array of real numbers; shapes count, too."""
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)
-
-
-def still_going(carry: Carry, finite: Any, step: Any) -> tuple[Bool[Array, ""], Int[Array, ""]]:
-    """Whether a member goes on, and the step at which it diverged."""
-    going = carry.diverged == NOT_DIVERGED
-    if carry.stopping is not None:
-        going = going & (carry.stopping.stopped == NOT_DIVERGED)
-    alive = going & finite
-    return alive, jnp.where(alive | ~going, carry.diverged, jnp.asarray(step).astype(jnp.int32))
 
 
 def where(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:

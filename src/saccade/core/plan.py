@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -32,7 +33,11 @@ def planned(run: Run) -> tuple[Plan, dict[str, np.ndarray]]:
     """What a run would be, and its result with NaN for every number."""
     engine, cached = run.engine, run.is_finished()
     steps = run.steps - int(run.recorded[0])
-    seconds = None if cached else _estimate(engine, steps)
+    # The engine counts the recorded steps of a flow, and each step of any other training.
+    first = int(run.recorded[0])
+    counted = [int(step) - first for step in run.recorded]
+    counted = counted if engine.dynamics.jumps else range(steps + 1)
+    seconds = None if cached else _estimate(engine, counted)
     rows = engine.programs["advance"].shapes[1]
     ends = engine.programs["snapshot"].shapes if "snapshot" in engine.programs else {}
     lengths = {"probes": len(run.recorded), "snapshots": len(np.unique([0, steps]))}
@@ -44,8 +49,8 @@ def planned(run: Run) -> tuple[Plan, dict[str, np.ndarray]]:
             filler = np.nan if np.issubdtype(shape.dtype, np.floating) else -1
             # A view: what may not fit is reported, not allocated.
             arrays[f"{which}:{variable}"] = np.broadcast_to(np.asarray(filler, shape.dtype), full)
-    carry = engine.shapes
-    kept = jax.tree.leaves((carry.learned, carry.still))
+    moving = engine.shapes
+    kept = jax.tree.leaves(engine.dynamics.result(engine.dynamics.best(moving.state)))
     zeros = {
         f"{CARRY}{at}": np.zeros((engine.count, *one.shape[1:]), one.dtype)
         for at, one in enumerate(kept)
@@ -53,28 +58,30 @@ def planned(run: Run) -> tuple[Plan, dict[str, np.ndarray]]:
     if run.keep_state:
         zeros |= {
             f"{STATE}{at}": np.zeros((engine.count, *one.shape[1:]), one.dtype)
-            for at, one in enumerate(jax.tree.leaves(carry))
+            for at, one in enumerate(jax.tree.leaves(moving))
         }
     memory = sum(array.nbytes for array in arrays.values())
-    memory += sum(_bytes(tree) for tree in (carry, rows, engine.data_shapes))
+    memory += sum(_bytes(tree) for tree in (moving, rows, engine.data.shapes))
     plan = Plan(run.name, engine.count, steps, len(run.recorded), memory, cached, seconds)
     return plan, arrays | zeros
 
 
-def _estimate(engine: Engine, steps: int) -> float | None:
-    """Seconds that a training would take, from a few steps. The run reuses what is compiled."""
+def _estimate(engine: Engine, counted: Sequence[int]) -> float | None:
+    """Seconds that a training would take, from a few of the steps that the engine counts, which
+    stand for these steps of the record. The run reuses what is compiled.
+    """
     begun = time.monotonic()
     try:
-        carry = jax.block_until_ready(engine.steps(engine.start(), 0, 0))
+        moving = jax.block_until_ready(engine.steps(engine.start(), 0, 0))
     except jax.errors.JaxRuntimeError:  # it does not fit the device
         return None
-    compiled, done, count = time.monotonic(), 0, 1
-    while done < steps and time.monotonic() - compiled < 0.3:
-        count = min(2 * count, steps - done)
-        carry = jax.block_until_ready(engine.steps(carry, done, count))
+    compiled, done, count, last = time.monotonic(), 0, 1, len(counted) - 1
+    while done < last and time.monotonic() - compiled < 0.3:
+        count = min(2 * count, last - done)
+        moving = jax.block_until_ready(engine.steps(moving, done, count))
         done += count
-    per_step = (time.monotonic() - compiled) / max(done, 1)
-    return compiled - begun + per_step * steps
+    per_step = (time.monotonic() - compiled) / max(counted[done], 1)
+    return compiled - begun + per_step * counted[last]
 
 
 def _bytes(tree: Any) -> int:

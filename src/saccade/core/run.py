@@ -10,13 +10,13 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saccade.core.engine import PIECES, Engine, at_best
-from saccade.core.members import NOT_DIVERGED, Carry
-from saccade.core.optimiser import GradientFlow
+from saccade.core.engine import PIECES, Engine, Moving
+from saccade.core.members import NOT_DIVERGED
 from saccade.core.program import is_out_of_memory
 from saccade.core.progress import FROM_CACHE, Progress
 from saccade.core.running import Running
@@ -41,7 +41,7 @@ class Run:
     name: str
     digest: str | None
     """Content address; None for a training that cannot be kept."""
-    after: Carry | None = None
+    after: Moving | None = None
     """The state with which it begins, if it goes on from another training."""
     keep_state: bool = False
     """Whether the result has the whole last state, so that another training can go on from it."""
@@ -76,7 +76,7 @@ class Run:
             except jax.errors.JaxRuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-                count = max(self.engine.count, self.engine.places or 0)
+                count = max(self.engine.count, self.engine.placement.places or 0)
                 got = f"{count} members do not fit" if count > 1 else "one member does not fit"
                 fewer = f"train fewer at once, with --chunk {count // 2} or Lab(chunk={count // 2})"
                 smaller = "take a smaller model, smaller batches or fewer examples"
@@ -103,31 +103,35 @@ class Run:
         engine = self.engine
         measured = Measured(engine, saved)
         if header:
-            carry = engine.put(fitted(engine.shapes, saved, self.file))
+            moving = engine.placement.put(fitted(engine.shapes, saved, self.file))
         elif self.after is not None:
-            carry = engine.put(engine.pad(self.after))
+            moving = engine.placement.put(engine.placement.pad(self.after))
         else:
-            carry = engine.start()
-        step = self.began_at = int(header.get("step", self.recorded[0]))
+            moving = engine.start()
+        places = self._places
+        at = int(header.get("at", places[0]))
+        self.began_at = self._label(at)
         begun = last_state = time.monotonic()
         writing = 0.0
         before = float(header.get("seconds", 0.0))
-        first_step, compiled = None, begun
-        targets = deque(int(target) for target in self.recorded if target > step or not header)
+        first_at, compiled = None, begun
+        targets = deque(int(target) for target in places if target > at or not header)
         length = 1
 
         def state(finished: bool) -> dict[str, np.ndarray]:
             nonlocal last_state, writing
             started = time.monotonic()
             # A finished training no longer needs the optimiser, which has most of the numbers.
-            best = at_best(carry)
-            kept: Any = (best.learned, best.still) if finished else carry
+            kept: Any = moving
+            if finished:
+                kept = engine.dynamics.result(engine.dynamics.best(moving.state))
             arrays = measured.arrays() | leaves(kept)
             if finished and self.keep_state:
-                arrays |= leaves(carry, STATE)
+                arrays |= leaves(moving, STATE)
             if self.digest is not None:
                 seconds = before + started - begun
-                header = {"digest": self.digest, "step": step, "finished": finished}
+                header = {"digest": self.digest, "step": self._label(at), "finished": finished}
+                header |= {"at": at}
                 header |= {"name": self.name, "steps": self.steps}
                 write_state(self.file, header | {"seconds": seconds}, arrays)
             last_state = time.monotonic()
@@ -136,24 +140,25 @@ class Run:
 
         with polite_interrupt() as stop:
             if not header and engine.has_ends:
-                measured.add("snapshots", engine.snapshot(carry))
+                measured.add("snapshots", engine.snapshot(moving))
             while targets:
                 started = time.monotonic()
-                counts, recorded = self._pieces(step, targets, length)
-                carry, rows = engine.advance(carry, step, counts, recorded)
+                counts, recorded = self._pieces(at, targets, length)
+                moving, rows = engine.advance(moving, at, counts, recorded)
                 if any(recorded):
                     measured.add_rows("probes", rows, sum(recorded))
                 else:
-                    jax.block_until_ready(carry)
-                step += sum(counts)
+                    jax.block_until_ready(moving)
+                at += sum(counts)
                 now = time.monotonic()
                 length = _next_length(length, now - started)
-                if first_step is None:
-                    # The first dispatch compiles: it says nothing about the rest.
-                    first_step, compiled = step, now
-                if engine.stopping is not None and measured.ended(self.recorded):
+                if first_at is None:
+                    # The first dispatch compiles: it says nothing about the others.
+                    first_at, compiled = at, now
+                if engine.dynamics.notice is not None and measured.ended(self.recorded):
                     targets.clear()
-                left = _left(now - compiled, step - first_step, self.steps - step)
+                step = self._label(at)
+                left = _left(now - compiled, step - self._label(first_at), self.steps - step)
                 self._say(step, measured=measured, seconds_left=left)
                 if self.running.asked_to_stop is not None and self.running.asked_to_stop():
                     stop.set()
@@ -161,14 +166,16 @@ class Run:
                     state(finished=False)
                     again = "goes on from there" if self.digest else "starts again"
                     raise InterruptedTrainingError(
-                        f"stopped {self.name} at step {step} of {self.steps}; "
+                        f"stopped {self.name} at step {self._label(at)} of {self.steps}; "
                         f"the same command {again}"
                     )
                 # Large states take long to write.
                 if targets and now - last_state > self.running.state_interval + 20 * writing:
                     state(finished=False)
             if self.steps > self.recorded[0] and engine.has_ends:
-                measured.add("snapshots", engine.snapshot(at_best(carry)))
+                best = engine.dynamics.best(moving.state)
+                ended = eqx.tree_at(lambda tree: tree.state, moving, best)
+                measured.add("snapshots", engine.snapshot(ended))
         arrays = state(finished=True)
         note = "" if self.digest else NOT_KEPT
         self._say(self._reached(arrays), measured=measured, finished=True, note=note)
@@ -178,25 +185,32 @@ class Run:
             )
         return arrays, before + time.monotonic() - begun
 
-    def _pieces(self, step: int, targets: deque[int], length: int) -> tuple[list[int], list[bool]]:
+    @property
+    def _places(self) -> np.ndarray:
+        """The recorded steps as the engine counts them."""
+        return np.arange(len(self.recorded)) if self.engine.dynamics.jumps else self.recorded
+
+    def _label(self, at: int) -> int:
+        """The step, as the record has it, that the engine counts as `at`."""
+        return int(self.recorded[at]) if self.engine.dynamics.jumps else at
+
+    def _pieces(self, at: int, targets: deque[int], length: int) -> tuple[list[int], list[bool]]:
         """The pieces of one dispatch, of about `length` steps together; removes the targets that
         they reach.
 
-        Where pieces end changes no number of a stepper. It would change the flow's, so its pieces
-        end at targets only.
+        Where pieces end changes no number.
         """
-        flow = isinstance(self.engine.optimiser, GradientFlow)
         counts: list[int] = []
         recorded: list[bool] = []
         room = length
         while targets and len(counts) < PIECES and (room > 0 or not counts):
             if sum(recorded) == self.engine.slots:
                 break
-            gap = targets[0] - step
-            reached = flow or gap <= room
+            gap = targets[0] - at
+            reached = gap <= room
             counts.append(gap if reached else room)
             recorded.append(reached)
-            step, room = step + counts[-1], room - counts[-1]
+            at, room = at + counts[-1], room - counts[-1]
             if reached:
                 targets.popleft()
         return counts, recorded
@@ -231,7 +245,7 @@ class Run:
                 finished,
                 note,
                 seconds,
-                self.engine.stopping is not None,
+                self.engine.dynamics.notice is not None,
             )
         )
 
@@ -257,7 +271,7 @@ class Measured:
     """The probes' results so far, on the host: for each variable one row per recorded step."""
 
     def __init__(self, engine: Engine, saved: Mapping[str, np.ndarray]):
-        self._engine = engine
+        self._placement = engine.placement
         self._rows: dict[str, list[np.ndarray]] = {
             key: list(rows)
             for key, rows in saved.items()
@@ -265,12 +279,12 @@ class Measured:
         }
 
     def add(self, which: str, results: dict[str, Any]) -> None:
-        for name, value in self._engine.fetch(results).items():
+        for name, value in self._placement.fetch(results).items():
             self._rows.setdefault(f"{which}:{name}", []).append(value)
 
     def add_rows(self, which: str, rows: dict[str, Any], filled: int) -> None:
         """Add the filled slots of one dispatch."""
-        for name, value in self._engine.fetch(rows, axis=1).items():
+        for name, value in self._placement.fetch(rows, axis=1).items():
             self._rows.setdefault(f"{which}:{name}", []).extend(value[:filled].copy())
 
     def latest(self) -> tuple[float, int]:
@@ -314,11 +328,11 @@ def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def leaves(carry: Any, prefix: str = CARRY) -> dict[str, np.ndarray]:
+def leaves(tree: Any, prefix: str = CARRY) -> dict[str, np.ndarray]:
     """The arrays of a tree by their places; keys as their numbers."""
     numbers = [
         np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-        for leaf in jax.tree.leaves(carry)
+        for leaf in jax.tree.leaves(tree)
     ]
     return {f"{prefix}{at}": leaf for at, leaf in enumerate(numbers)}
 

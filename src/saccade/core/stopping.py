@@ -6,7 +6,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from saccade.core.members import NOT_DIVERGED, Carry, Stopping, where
+from saccade.core.members import NOT_DIVERGED, Stopping, TrainState, where
 from saccade.errors import ConfigError
 from saccade.settings import require_choices, require_count, require_finite
 
@@ -35,31 +35,35 @@ class EarlyStopping:
         first, never = (jnp.asarray(step, jnp.int32) for step in (0, NOT_DIVERGED))
         return Stopping(jnp.asarray(jnp.inf), first, never, learned)
 
-    def noticed(self, carry: Carry, measured: dict[str, Array], step: Int[Array, ""]) -> Carry:
-        """A member's state after a recorded step."""
-        state = carry.stopping
-        assert state is not None, "a training with early stopping carries its state"
-        value = measured[self.quantity] * (1 if self.best == "smallest" else -1)
+    def noticed(
+        self, state: TrainState, observed: dict[str, Array], step: Int[Array, ""]
+    ) -> tuple[TrainState, dict[str, Array]]:
+        """A member's state after a recorded step, and what is recorded of it."""
+        before = state.stopping
+        assert before is not None, "a training with early stopping carries its state"
+        self.require(observed)
+        value = observed[self.quantity] * (1 if self.best == "smallest" else -1)
         at = step.astype(jnp.int32)
-        going = (state.stopped == NOT_DIVERGED) & (carry.diverged == NOT_DIVERGED)
+        going = (before.stopped == NOT_DIVERGED) & (observed["diverged_at"] == NOT_DIVERGED)
         # Weights that are not finite may have a finite quantity, such as an accuracy of zero.
-        sound = jnp.isfinite(value) & jnp.isfinite(measured["loss"])
-        better = going & sound & (value < state.best - self.gain)
-        patient = at - state.best_step < self.patience
+        sound = jnp.isfinite(value) & jnp.isfinite(observed["loss"])
+        better = going & sound & (value < before.best - self.gain)
+        patient = at - before.best_step < self.patience
         stopping = Stopping(
-            jnp.where(better, value, state.best).astype(state.best.dtype),
-            jnp.where(better, at, state.best_step),
-            jnp.where(going & ~better & ~patient, at, state.stopped),
-            where(better, carry.learned, state.learned),
+            jnp.where(better, value, before.best).astype(before.best.dtype),
+            jnp.where(better, at, before.best_step),
+            jnp.where(going & ~better & ~patient, at, before.stopped),
+            where(better, state.learned, before.learned),
         )
-        return dataclasses.replace(carry, stopping=stopping)
+        rows = {"best_step": stopping.best_step, "stopped_at": stopping.stopped}
+        return dataclasses.replace(state, stopping=stopping), rows
 
-    def require(self, shapes: dict[str, Any]) -> None:
+    def require(self, observed: dict[str, Any]) -> None:
         """Refuse a quantity that is not measured, or is no real number per member."""
         known = sorted(
             name
-            for name, one in shapes.items()
-            if not one.shape and jnp.issubdtype(one.dtype, jnp.floating)
+            for name, value in observed.items()
+            if not value.shape and jnp.issubdtype(value.dtype, jnp.floating)
         )
         if self.quantity not in known:
             raise ConfigError(

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saccade.core.engine import Moving
 from saccade.core.interfaces import AbstractTheory
-from saccade.core.members import Carry
 from saccade.core.parts import Leaves
 from saccade.core.precision import Precision, in_precision
 from saccade.core.recipe import Recipe
@@ -24,13 +24,15 @@ from saccade.records.record import Arm
 class Weights:
     """The weights and states of all members, which are read when they are asked for."""
 
-    shapes: Carry
+    shapes: Moving
     """Shapes and types of the arrays of a state."""
     skeleton: Any
     """The parts of a model that are not arrays."""
     leaves: Mapping[str, np.ndarray]
     """The arrays; a training in chunks reads them from its files."""
     precision: Precision
+    step: int
+    """The last step."""
     begun: Any = None
     """The weights with which the members began, if their seeds did not draw them."""
 
@@ -38,12 +40,12 @@ class Weights:
         return self.leaves.gathered(prefix) if isinstance(self.leaves, Leaves) else self.leaves
 
     @property
-    def state(self) -> Carry:
+    def moving(self) -> Moving:
         """The whole last state of all members: weights, optimiser, order of examples."""
         if f"{STATE}0" not in self.leaves:
             raise ConfigError(
                 "after: got a training without its last state, allowed: one whose recipe says "
-                "keep_state=True"
+                "keep_state=True; edited weights begin other trainings with start="
             )
         with in_precision(self.precision):
             return fitted(self.shapes, self.gathered(STATE), prefix=STATE)
@@ -52,7 +54,7 @@ class Weights:
     def models(self) -> Any:
         """The models of all members, stacked."""
         with in_precision(self.precision):
-            kept = (self.shapes.learned, self.shapes.still)
+            kept = (self.shapes.state.learned, self.shapes.state.still)
             return eqx.combine(*fitted(kept, self.gathered(CARRY)), self.skeleton)
 
     def edited(self, function: Callable[[Any], Any]) -> "Weights":

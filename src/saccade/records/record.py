@@ -100,7 +100,13 @@ class Arm:
                 coords="minimal",
                 compat="override",
             )
-            parts[name] = whole.assign(diverged_at=after["diverged_at"])
+            # What has no steps, such as where a member stopped, is what the continuation says.
+            ends = {
+                variable: values
+                for variable, values in after.data_vars.items()
+                if "step" not in values.dims
+            }
+            parts[name] = whole.assign(ends)
         seconds = self.seconds + later.seconds
         trajectory = parts["trajectory"].assign_attrs(seconds=seconds)
         return Arm(trajectory, parts["snapshot"], self.prediction, self.predicted_by)
