@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from saccade.core.engine import Engine
 from saccade.core.interfaces import AbstractCorpus, AbstractTask, Batch
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.start import members_of
+from saccade.core.prepared import engine_of
+from saccade.core.recipe import Recipe
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.tasks.named_text import NamedText
 from saccade.tasks.topic_sentences import TopicSentences
@@ -92,17 +92,12 @@ def compare(
 ) -> float:
     rate = 0.1
     model = AttentionClassifierConfig("TC", dimension, embedding_std=0.1)
-    engine = Engine(
-        task,
-        model,
-        GradientDescent(rate),
-        members_of(range(seeds)),
-        jax.local_devices()[:seeds],
-    )
-    carry = engine.start()
-    start = engine.fetch(carry.learned)
+    engine = engine_of(Recipe(task, model, GradientDescent(rate), engine_steps), seeds)
+    moving = engine.start()
+    start = engine.placement.fetch(moving.state.learned)
     shared = isinstance(task, AbstractCorpus)  # all seeds have the same sentences
-    whole = engine.data.train if shared else engine.fetch(engine.data.train)
+    whole = engine.data.arrays.train
+    whole = whole if shared else engine.placement.fetch(whole)
     train = dataclasses.replace(whole, index=None)  # the sentences, without our own plan of them
 
     def of_seed(seed: int) -> Batch:
@@ -120,8 +115,8 @@ def compare(
 
     # The same result, before anything is timed (this also compiles).
     compared = 20
-    carry = engine.steps(carry, 0, compared)
-    end = engine.fetch(carry.learned)
+    moving = engine.steps(moving, 0, compared)
+    end = engine.placement.fetch(moving.state.learned)
     worst = 0.0
     for seed, loop in enumerate(loops):
         for _ in range(compared):
@@ -154,8 +149,8 @@ def compare(
         return torch_steps * seeds
 
     def ours() -> int:
-        nonlocal carry
-        carry = jax.block_until_ready(engine.steps(carry, 0, engine_steps))
+        nonlocal moving
+        moving = jax.block_until_ready(engine.steps(moving, 0, engine_steps))
         return engine_steps * seeds
 
     return measured_in_turns(

@@ -40,7 +40,8 @@ RESPONSIBILITIES = {
     "engine": (
         "core/engine.py core/ensemble.py core/members.py core/batches.py core/stopping.py"
         " core/optimiser.py core/run.py core/job.py core/dataset.py core/start.py core/sweep.py",
-        "train/*.py workers/*.py contracts/*.py",
+        "train/*.py workers/*.py contracts/*.py core/recipe_functions.py core/examples.py"
+        " core/placement.py core/prepared.py",
         "train/cache*.py train/identity.py train/storage.py train/program.py",
     ),
     "judging": (
@@ -192,20 +193,33 @@ def drawn(responsibility: str, package: Path) -> list[tuple[Path, str, Any, str]
 
 
 def tests_of(file: Path, tree: Path) -> list[str]:
-    """The test files that name a module, those that are named for it first."""
-    module = ".".join(file.relative_to(tree / "src").with_suffix("").parts)
+    """The test files that name a module, those that are named for it first; then those that lie
+    beside, of which those that name a module that imports it come first.
+    """
+    modules = _modules(tree / "src")
+    module = next(name for name, path in modules.items() if path == file)
     package, _, name = module.rpartition(".")
-    pattern = re.compile(
-        rf"\b{re.escape(module)}\b|from {re.escape(package)} import [^\n]*\b{name}\b"
-    )
+    users = [
+        other for other, path in modules.items() if module in _imports(other, path, modules, True)
+    ]
+    # Those right in the folder of the tests are named for documents and commands.
+    named = {*(tree / "tests").glob(f"*/**/test_{name}.py")}
     naming = [
         path
         for path in sorted((tree / "tests").glob("**/test_*.py"))
-        if pattern.search(path.read_text(encoding="utf-8")) or path.stem == f"test_{name}"
+        if path in named or _names(path, module)
     ]
     beside = sorted((tree / "tests" / package.split(".")[-1]).glob("test_*.py"))
-    order = [*sorted(naming, key=lambda path: path.stem != f"test_{name}"), *beside]
+    of_users = [path for path in beside if any(_names(path, user) for user in users)]
+    order = [*sorted(naming, key=lambda path: path not in named), *of_users, *beside]
     return [str(path.relative_to(tree)) for path in dict.fromkeys(order)]
+
+
+def _names(test: Path, module: str) -> bool:
+    """Whether a test file names a module."""
+    package, _, name = module.rpartition(".")
+    pattern = rf"\b{re.escape(module)}\b|from {re.escape(package)} import [^\n]*\b{name}\b"
+    return re.search(pattern, test.read_text(encoding="utf-8")) is not None
 
 
 def mutants(tree: Path, known: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -266,10 +280,7 @@ def graph(tree: Path) -> dict[str, Any]:
     package without them, and lines per package.
     """
     source = tree / "src"
-    modules = {
-        ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__"): path
-        for path in source.glob("saccade/**/*.py")
-    }
+    modules = _modules(source)
     imports, at_top = (
         {name: _imports(name, path, modules, late) for name, path in modules.items()}
         for late in (True, False)
@@ -288,6 +299,13 @@ def graph(tree: Path) -> dict[str, Any]:
             _depth(own, _knots(own)) for own in _by_package(at_top)
         ),
         "lines": dict(sorted(lines.items())),
+    }
+
+
+def _modules(source: Path) -> dict[str, Path]:
+    return {
+        ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in source.glob("saccade/**/*.py")
     }
 
 

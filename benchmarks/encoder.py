@@ -17,11 +17,12 @@ import jax
 import numpy as np
 
 from saccade.core.batches import Minibatch
-from saccade.core.engine import Engine
 from saccade.core.interfaces import Batch
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
+from saccade.core.prepared import PreparedRecipe, engine_of
 from saccade.core.rates import Cosine
+from saccade.core.recipe import Recipe
 from saccade.core.start import members_of
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.encoder import EncoderConfig
@@ -47,14 +48,15 @@ class Ours:
     def __init__(self, by_length: bool):
         adam = Adam(schedule=Cosine(STEPS, warmup=100), decay=0.01, decayed=("layers",))
         adam = with_sweep(adam, "rate", RATES)
-        members = members_of(range(SEEDS), swept_in(adam))
         task = Arrays.of(train=texts(2100, 30), test=texts(450, 30))
-        batches = Minibatch(BATCH, by_length=by_length)
-        self._engine = Engine(task, MODEL, adam, members, jax.local_devices(), batches=batches)
-        self._carry, self._step = self._engine.start(), 0
+        recipe = Recipe(task, MODEL, adam, STEPS, batches=Minibatch(BATCH, by_length=by_length))
+        parts = (recipe.task, recipe.model, recipe.optimiser)
+        prepared = PreparedRecipe(parts, recipe, STEPS, recipe.recorded(), "float32")
+        self._engine = prepared.engine(members_of(range(SEEDS), swept_in(adam)))
+        self._moving, self._step = self._engine.start(), 0
 
     def __call__(self, steps: int) -> int:
-        self._carry = jax.block_until_ready(self._engine.steps(self._carry, self._step, steps))
+        self._moving = jax.block_until_ready(self._engine.steps(self._moving, self._step, steps))
         self._step += steps
         return steps * self._engine.count
 
@@ -119,28 +121,21 @@ def corpus_memory() -> None:
     """Resident memory that 1 and 64 members add, on 25,000 documents of 400 words."""
     documents = texts(25_000, 400, 5000)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(documents)) / 2**20
-    task = Arrays.of(train=documents)
-    model = AttentionClassifierConfig("TC", 4)
+    task, model = Arrays.of(train=documents), AttentionClassifierConfig("TC", 4)
+    recipe = Recipe(task, model, Adam(1e-3), 5, batches=Minibatch(64))
     print(f"corpus: 25,000 documents of up to 400 words, {size:.0f} MiB")
     for members in (1, 64):
         before = _resident()
-        engine = Engine(
-            task,
-            model,
-            Adam(1e-3),
-            members_of(range(members)),
-            jax.local_devices()[:members],
-            batches=Minibatch(64),
-        )
-        carry = jax.block_until_ready(engine.steps(engine.start(), 0, 5))
-        held = engine.data.train.words
+        engine = engine_of(recipe, members)
+        moving = jax.block_until_ready(engine.steps(engine.start(), 0, 5))
+        held = engine.data.arrays.train.words
         copies = len(held.addressable_shards)
         per_device = held.addressable_shards[0].data.nbytes / 2**20
         print(
             f"  {members} members: {copies} copies of the words, one per device, of"
             f" {per_device:.0f} MiB; the process grew by {_resident() - before:.0f} MiB"
         )
-        del engine, carry, held
+        del engine, moving, held
 
 
 def _resident() -> float:

@@ -18,11 +18,11 @@ import jax
 import numpy as np
 
 from saccade.core.batches import Minibatch
-from saccade.core.engine import Engine
 from saccade.core.interfaces import Batch
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.core.start import members_of
+from saccade.core.prepared import engine_of
+from saccade.core.recipe import Recipe
 from saccade.models.encoder import EncoderConfig
 from saccade.tasks.arrays import Arrays
 from turns import in_turns, measured_in_turns, parser_of_turns
@@ -45,14 +45,14 @@ class Ours:
     def __init__(self, kernel: Any, longest: int, seeds: int, steps: int):
         model = EncoderConfig(LAYERS, HEADS, DIMENSION, HIDDEN, DROPOUT, kernel=kernel, fused=True)
         task = Arrays.of(train=texts(longest))
-        members, device = members_of(range(seeds)), jax.local_devices()[:1]
-        self._engine = Engine(task, model, Adam(1e-4), members, device, batches=Minibatch(BATCH))
-        self._carry, self._step, self._steps = self._engine.start(), 0, steps
+        recipe = Recipe(task, model, Adam(1e-4), steps, batches=Minibatch(BATCH))
+        self._engine = engine_of(recipe, seeds)
+        self._moving, self._step, self._steps = self._engine.start(), 0, steps
         self()
 
     def __call__(self) -> int:
-        moved = self._engine.steps(self._carry, self._step, self._steps)
-        self._carry = jax.block_until_ready(moved)
+        moved = self._engine.steps(self._moving, self._step, self._steps)
+        self._moving = jax.block_until_ready(moved)
         self._step += self._steps
         return self._steps * self._engine.count
 

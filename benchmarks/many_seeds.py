@@ -9,7 +9,7 @@ import time
 
 import jax
 
-from recording_and_memory import engine_of
+from recording_and_memory import topic_engine
 from saccade.core.lab import Lab
 
 
@@ -27,12 +27,12 @@ def main() -> None:
     options = parser.parse_args()
     device = Lab().device
     for seeds in options.seeds:
-        engine = engine_of(seeds, ())
-        carry = jax.block_until_ready(engine.steps(engine.start(), 0, 2))
+        engine = topic_engine(seeds, options.steps)
+        moving = jax.block_until_ready(engine.steps(engine.start(), 0, 2))
         times = []
         for _ in range(options.turns):
             begun = time.perf_counter()
-            carry = jax.block_until_ready(engine.steps(carry, 0, options.steps))
+            moving = jax.block_until_ready(engine.steps(moving, 0, options.steps))
             times.append((time.perf_counter() - begun) / options.steps)
         median = statistics.median(times)
         print(

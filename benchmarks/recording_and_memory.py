@@ -19,8 +19,8 @@ from saccade.core.engine import Engine
 from saccade.core.interfaces import AbstractProbe
 from saccade.core.lab import Lab
 from saccade.core.optimiser import GradientDescent
-from saccade.core.recording import Recording
-from saccade.core.start import members_of
+from saccade.core.prepared import engine_of
+from saccade.core.recipe import Recipe
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import OtherWords, Surroundings, TopicWords, Velocities
@@ -30,33 +30,28 @@ STANDARD = (TopicWords(), OtherWords(), Surroundings(), Accuracy())
 """Score, norm and attention of topic words, other words in summary, theorem 1's averages."""
 
 
-def engine_of(members: int, probes: Sequence[AbstractProbe]) -> Engine:
-    return Engine(
-        TopicSentences(),
-        AttentionClassifierConfig("TC"),
-        GradientDescent(0.1),
-        members_of(range(members)),
-        jax.local_devices()[:members],
-        Recording(tuple(probes)),
-    )
+def topic_engine(members: int, steps: int, probes: Sequence[AbstractProbe] = ()) -> Engine:
+    model = AttentionClassifierConfig("TC")
+    recipe = Recipe(TopicSentences(), model, GradientDescent(0.1), steps, probes=probes)
+    return engine_of(recipe, members)
 
 
 def recording(probes: Sequence[AbstractProbe], members: int, steps: int, turns: int) -> float:
     """Fraction of time that recording every tenth step adds."""
-    engine = engine_of(members, probes)
-    carry = engine.start()
+    engine = topic_engine(members, steps, probes)
+    moving = engine.start()
 
     def train(every: int | None) -> float:
-        nonlocal carry
+        nonlocal moving
         begun = time.perf_counter()
         if every is None:
-            carry = engine.steps(carry, 0, steps)
+            moving = engine.steps(moving, 0, steps)
         else:
             for first in range(0, steps, every * engine.slots):
                 pieces = min(engine.slots, (steps - first) // every)
-                carry, rows = engine.advance(carry, first, [every] * pieces, [True] * pieces)
-                engine.fetch(rows)
-        jax.block_until_ready(carry)
+                moving, rows = engine.advance(moving, first, [every] * pieces, [True] * pieces)
+                engine.placement.fetch(rows)
+        jax.block_until_ready(moving)
         return time.perf_counter() - begun
 
     for every in (None, 10):
@@ -75,10 +70,10 @@ def memory(members: int, steps: int) -> int:
     """Bytes alive on the devices after some steps."""
     gc.collect()
     before = sum(array.nbytes for array in jax.live_arrays())
-    engine = engine_of(members, ())
-    carry = jax.block_until_ready(engine.steps(engine.start(), 0, steps))
+    engine = topic_engine(members, steps)
+    moving = jax.block_until_ready(engine.steps(engine.start(), 0, steps))
     alive = sum(array.nbytes for array in jax.live_arrays()) - before
-    del carry, engine
+    del moving, engine
     return alive
 
 

@@ -21,7 +21,8 @@ from saccade.core.batches import Fresh
 from saccade.core.engine import Engine
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.core.start import members_of
+from saccade.core.prepared import engine_of
+from saccade.core.recipe import Recipe
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.tasks.copying import Copying
 from turns import asked_turns, measured_in_turns
@@ -31,14 +32,8 @@ PAPER = {"hidden": 256, "batch_size": 128, "length": 40}
 
 
 def engine(seeds: int, hidden: int, batch_size: int, length: int) -> Engine:
-    return Engine(
-        Copying(length, length),
-        SequenceToSequenceConfig(hidden),
-        Adam(1e-3),
-        members_of(range(seeds)),
-        jax.local_devices()[:seeds],
-        batches=Fresh(batch_size),
-    )
+    task, model = Copying(length, length), SequenceToSequenceConfig(hidden)
+    return engine_of(Recipe(task, model, Adam(1e-3), 200, batches=Fresh(batch_size)), seeds)
 
 
 class Ours:
@@ -46,10 +41,10 @@ class Ours:
 
     def __init__(self, seeds: int, **size: int):
         self._engine = engine(seeds, **size)
-        self._carry, self._step, self._seeds = self._engine.start(), 0, seeds
+        self._moving, self._step, self._seeds = self._engine.start(), 0, seeds
 
     def __call__(self, steps: int) -> int:
-        self._carry = jax.block_until_ready(self._engine.steps(self._carry, self._step, steps))
+        self._moving = jax.block_until_ready(self._engine.steps(self._moving, self._step, steps))
         self._step += steps
         return steps * self._seeds
 

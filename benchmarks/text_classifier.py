@@ -23,10 +23,10 @@ import torch
 from torch import nn
 
 from saccade.core.batches import Minibatch
-from saccade.core.engine import Engine
 from saccade.core.lab import Lab
 from saccade.core.optimiser import Adam
-from saccade.core.start import members_of
+from saccade.core.prepared import engine_of
+from saccade.core.recipe import Recipe
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.tasks.arrays import Arrays
 from turns import asked_turns, measured_in_turns
@@ -54,13 +54,12 @@ class Ours:
 
     def __init__(self, task: Arrays, seeds: int):
         model = RecurrentClassifierConfig(256, 300, 256, directions="both")
-        devices = jax.local_devices()[:seeds]
-        rest: Any = {"batches": Minibatch(BATCH, by_length=True)}
-        self._engine = Engine(task, model, Adam(1e-3), members_of(range(seeds)), devices, **rest)
-        self._carry, self._step, self._seeds = self._engine.start(), 0, seeds
+        batches = Minibatch(BATCH, by_length=True)
+        self._engine = engine_of(Recipe(task, model, Adam(1e-3), 4000, batches=batches), seeds)
+        self._moving, self._step, self._seeds = self._engine.start(), 0, seeds
 
     def __call__(self, steps: int) -> int:
-        self._carry = jax.block_until_ready(self._engine.steps(self._carry, self._step, steps))
+        self._moving = jax.block_until_ready(self._engine.steps(self._moving, self._step, steps))
         self._step += steps
         return steps * self._seeds
 

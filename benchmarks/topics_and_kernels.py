@@ -19,11 +19,11 @@ import torch
 from torch.nn import functional
 
 from saccade.core.batches import Minibatch
-from saccade.core.engine import Engine
 from saccade.core.lab import Lab
 from saccade.core.members import Members, purpose_key
 from saccade.core.optimiser import GradientDescent
-from saccade.core.start import members_of
+from saccade.core.prepared import PreparedRecipe, engine_of
+from saccade.core.recipe import Recipe
 from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, guess_entropy
 from saccade.settings import with_sweep
@@ -90,17 +90,17 @@ def transformer(turns: int, seeds: int = 5, batch_size: int = 40, rate: float = 
         shortest=100, longest=150, markers=True, mixture="dirichlet", train_size=2000, test_size=1
     )
     model = OneLayerTransformerConfig(start="default")
-    engine = Engine(
+    recipe = Recipe(
         task,
         model,
         GradientDescent(rate),
-        members_of(range(seeds)),
-        jax.local_devices()[:seeds],
+        COMPARED,
         batches=Minibatch(batch_size),
         loss=guess_entropy,
     )
-    carry = engine.start()
-    start, documents = engine.fetch(carry.learned), engine.fetch(engine.data.train)
+    engine = engine_of(recipe, seeds)
+    moving = engine.start()
+    start, documents = engine.placement.fetch((moving.state.learned, engine.data.arrays.train))
     loops = []
     for seed in range(seeds):
         own_documents, own_start = jax.tree.map(
@@ -112,8 +112,8 @@ def transformer(turns: int, seeds: int = 5, batch_size: int = 40, rate: float = 
         loops.append(
             PlainTransformer(own_documents, own_start, np.asarray(order), batch_size, rate)
         )
-    carry = engine.steps(carry, 0, COMPARED)
-    end = engine.fetch(carry.learned)
+    moving = engine.steps(moving, 0, COMPARED)
+    end = engine.placement.fetch(moving.state.learned)
     pairs = []
     for seed, loop in enumerate(loops):
         for _ in range(COMPARED):
@@ -130,8 +130,8 @@ def transformer(turns: int, seeds: int = 5, batch_size: int = 40, rate: float = 
         return 2 * seeds
 
     def ours() -> int:
-        nonlocal carry
-        carry = jax.block_until_ready(engine.steps(carry, COMPARED, 20))
+        nonlocal moving
+        moving = jax.block_until_ready(engine.steps(moving, COMPARED, 20))
         return 20 * seeds
 
     measured_in_turns(
@@ -182,12 +182,13 @@ def phase_diagram(
     choice: Any = {"key_scale": keys.astype(np.int32), "query_scale": queries.astype(np.int32)}
     who: Any = seed.astype(np.uint32)
     members = Members(who, choice)
-    engine = Engine(task, model, GradientDescent(rate), members, jax.local_devices())
-    carry = engine.start()
-    start, still, data = (
-        engine.fetch(carry.learned),
-        engine.fetch(carry.still),
-        engine.fetch(engine.data.train),
+    recipe = Recipe(task, model, GradientDescent(rate), COMPARED)
+    parts = (recipe.task, recipe.model, recipe.optimiser)
+    prepared = PreparedRecipe(parts, recipe, COMPARED, recipe.recorded(), "float32")
+    engine = prepared.engine(members)
+    moving = engine.start()
+    start, still, data = engine.placement.fetch(
+        (moving.state.learned, moving.state.still, engine.data.arrays.train)
     )
     sample = np.linspace(0, len(seed) - 1, 12).astype(int)
     loops = [
@@ -200,8 +201,8 @@ def phase_diagram(
         )
         for at in sample
     ]
-    carry = engine.steps(carry, 0, COMPARED)
-    end = engine.fetch(carry.learned)
+    moving = engine.steps(moving, 0, COMPARED)
+    end = engine.placement.fetch(moving.state.learned)
     for loop in loops:
         for _ in range(COMPARED):
             loop.step()
@@ -220,8 +221,8 @@ def phase_diagram(
         return 10 * len(loops)
 
     def ours() -> int:
-        nonlocal carry
-        carry = jax.block_until_ready(engine.steps(carry, 0, 50))
+        nonlocal moving
+        moving = jax.block_until_ready(engine.steps(moving, 0, 50))
         return 50 * len(seed)
 
     name = f"phase diagram, {kernel}, {len(seed)} runs (target 50x)"
