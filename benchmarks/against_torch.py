@@ -20,14 +20,14 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from saccade.core.interfaces import AbstractCorpus, AbstractTask, Batch
-from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
-from saccade.core.prepared import engine_of
-from saccade.core.recipe import Recipe
+from saccade.contracts.task import AbstractCorpus, AbstractTask, Batch
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.tasks.named_text import NamedText
 from saccade.tasks.topic_sentences import TopicSentences
+from saccade.train.lab import Lab
+from saccade.train.optimiser import GradientDescent
+from saccade.train.prepared import engine_of
+from saccade.train.recipe import Recipe
 from turns import asked_turns, measured_in_turns
 
 TOLERANCE = 1e-4

@@ -26,8 +26,8 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parent))
 import grid_study
 from saccade import Lab, Progress
-from saccade.core.cluster import DaskScheduler
-from saccade.core.schedulers import LocalProcesses
+from saccade.workers.dask_cluster import DaskScheduler
+from saccade.workers.schedulers import LocalProcesses
 
 
 def config_of(cells: int, **changes: Any) -> Any:

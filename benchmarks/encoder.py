@@ -16,18 +16,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from saccade.core.batches import Minibatch
-from saccade.core.interfaces import Batch
-from saccade.core.lab import Lab
-from saccade.core.optimiser import Adam
-from saccade.core.prepared import PreparedRecipe, engine_of
-from saccade.core.rates import Cosine
-from saccade.core.recipe import Recipe
-from saccade.core.start import members_of
+from saccade.contracts.task import Batch
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.encoder import EncoderConfig
 from saccade.settings import swept_in, with_sweep
 from saccade.tasks.arrays import Arrays
+from saccade.train.batches import Minibatch
+from saccade.train.lab import Lab
+from saccade.train.optimiser import Adam
+from saccade.train.prepared import PreparedRecipe, engine_of
+from saccade.train.rates import Cosine
+from saccade.train.recipe import Recipe
+from saccade.train.start import members_of
 from turns import asked_turns, measured_in_turns
 
 BATCH, STEPS, RATES, SEEDS = 32, 10_000, (3e-4, 1e-3, 3e-3), 8

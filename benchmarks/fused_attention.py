@@ -17,14 +17,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from saccade.core.batches import Minibatch
-from saccade.core.interfaces import Batch
-from saccade.core.lab import Lab
-from saccade.core.optimiser import Adam
-from saccade.core.prepared import engine_of
-from saccade.core.recipe import Recipe
+from saccade.contracts.task import Batch
 from saccade.models.encoder import EncoderConfig
 from saccade.tasks.arrays import Arrays
+from saccade.train.batches import Minibatch
+from saccade.train.lab import Lab
+from saccade.train.optimiser import Adam
+from saccade.train.prepared import engine_of
+from saccade.train.recipe import Recipe
 from turns import in_turns, measured_in_turns, parser_of_turns
 
 BATCH, TEXTS, WORDS = 32, 256, 258

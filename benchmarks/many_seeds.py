@@ -10,7 +10,7 @@ import time
 import jax
 
 from recording_and_memory import topic_engine
-from saccade.core.lab import Lab
+from saccade.train.lab import Lab
 
 
 def main() -> None:

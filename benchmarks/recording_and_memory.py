@@ -15,16 +15,16 @@ from collections.abc import Sequence
 
 import jax
 
-from saccade.core.engine import Engine
-from saccade.core.interfaces import AbstractProbe
-from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
-from saccade.core.prepared import engine_of
-from saccade.core.recipe import Recipe
+from saccade.contracts.probe import AbstractProbe
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import OtherWords, Surroundings, TopicWords, Velocities
 from saccade.tasks.topic_sentences import TopicSentences
+from saccade.train.engine import Engine
+from saccade.train.lab import Lab
+from saccade.train.optimiser import GradientDescent
+from saccade.train.prepared import engine_of
+from saccade.train.recipe import Recipe
 
 STANDARD = (TopicWords(), OtherWords(), Surroundings(), Accuracy())
 """Score, norm and attention of topic words, other words in summary, theorem 1's averages."""

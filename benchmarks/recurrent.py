@@ -17,14 +17,14 @@ from functools import partial
 import jax
 import numpy as np
 
-from saccade.core.batches import Fresh
-from saccade.core.engine import Engine
-from saccade.core.lab import Lab
-from saccade.core.optimiser import Adam
-from saccade.core.prepared import engine_of
-from saccade.core.recipe import Recipe
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.tasks.copying import Copying
+from saccade.train.batches import Fresh
+from saccade.train.engine import Engine
+from saccade.train.lab import Lab
+from saccade.train.optimiser import Adam
+from saccade.train.prepared import engine_of
+from saccade.train.recipe import Recipe
 from turns import asked_turns, measured_in_turns
 
 QUICK = {"hidden": 32, "batch_size": 32, "length": 8}

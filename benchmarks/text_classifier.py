@@ -22,13 +22,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from saccade.core.batches import Minibatch
-from saccade.core.lab import Lab
-from saccade.core.optimiser import Adam
-from saccade.core.prepared import engine_of
-from saccade.core.recipe import Recipe
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.tasks.arrays import Arrays
+from saccade.train.batches import Minibatch
+from saccade.train.lab import Lab
+from saccade.train.optimiser import Adam
+from saccade.train.prepared import engine_of
+from saccade.train.recipe import Recipe
 from turns import asked_turns, measured_in_turns
 
 BATCH = 32

@@ -18,17 +18,17 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from saccade.core.batches import Minibatch
-from saccade.core.lab import Lab
-from saccade.core.members import Members, purpose_key
-from saccade.core.optimiser import GradientDescent
-from saccade.core.prepared import PreparedRecipe, engine_of
-from saccade.core.recipe import Recipe
 from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, guess_entropy
 from saccade.settings import with_sweep
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.tasks.topic_documents import TopicDocuments
+from saccade.train.batches import Minibatch
+from saccade.train.lab import Lab
+from saccade.train.members import Members, purpose_key
+from saccade.train.optimiser import GradientDescent
+from saccade.train.prepared import PreparedRecipe, engine_of
+from saccade.train.recipe import Recipe
 from turns import asked_turns, measured_in_turns
 
 TOLERANCE = 1e-4

@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saccade.core.interfaces import SentencePairs
-from saccade.core.program import compiler_options
+from saccade.contracts.task import SentencePairs
 from saccade.models.translator import TranslatorConfig
 from saccade.tasks.lexicon_sentences import LexiconSentences
+from saccade.train.program import compiler_options
 from turns import asked_turns, measured_in_turns
 
 PAIRS, LENGTH, HIDDEN = 16, 25, 256

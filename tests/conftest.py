@@ -14,7 +14,7 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
-import core.shape_checks
+import train.shape_checks
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 DATA = os.environ.get("SACCADE_DATA", "")
@@ -26,10 +26,10 @@ ABOUT_ARRAYS = [
 ]
 # Only what is imported after this line is checked, so it stands above every other import of
 # saccade.
-install_import_hook(ABOUT_ARRAYS, f"{core.shape_checks.__name__}.checked")
+install_import_hook(ABOUT_ARRAYS, f"{train.shape_checks.__name__}.checked")
 
-from saccade.core import placement, program  # noqa: E402
-from saccade.core.lab import Lab  # noqa: E402
+from saccade.train import placement, program  # noqa: E402
+from saccade.train.lab import Lab  # noqa: E402
 
 # Two devices wherever the tests run, so that members are always split over devices; JAX starts now
 # and keeps them, and two flags that make compiling shorter, for this process alone. With JAX 0.11.2

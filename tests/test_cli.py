@@ -16,11 +16,11 @@ import pytest
 
 from saccade import __version__, commands, registry
 from saccade.cli import main, prepared
-from saccade.core.lab import Lab
 from saccade.core.study import Study
 from saccade.options import COMMANDS, ReproduceOptions, RunOptions, parsed
 from saccade.registry import find_study, study_names
 from saccade.studies import sen_convolution
+from saccade.train.lab import Lab
 
 TINY = [
     *("--seeds=2", "--dictionary-size=12", "--sentence_size=4", "--train_size=16", "--test-size=6"),

@@ -14,10 +14,10 @@ import pytest
 
 from saccade import __version__, watch
 from saccade.cli import main, prepared
-from saccade.core.lab import Lab
 from saccade.names import public_names
 from saccade.options import COMMANDS
 from saccade.registry import find_study, study_names
+from saccade.train.lab import Lab
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))

@@ -163,8 +163,8 @@ import dataclasses
 
 from saccade.judging.bound import AtMost
 from saccade.judging.claim import Check, Claim
-from saccade.core.optimiser import GradientDescent
-from saccade.core.recipe import Recipe
+from saccade.train.optimiser import GradientDescent
+from saccade.train.recipe import Recipe
 from saccade.judging.statistics import EverySeed
 from saccade.core.study import PredictedBoundary, Study
 from saccade.settings import over_sweeps, require_positive

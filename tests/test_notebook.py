@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from saccade.cli import main
-from saccade.core.lab import Lab
+from saccade.train.lab import Lab
 
 DOCS = Path(__file__).parents[1] / "docs"
 LARGEST = 300_000

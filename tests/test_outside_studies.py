@@ -31,8 +31,8 @@ from beside import RATE
 
 from saccade.judging.bound import AtMost
 from saccade.judging.claim import Check, Claim
-from saccade.core.optimiser import GradientDescent
-from saccade.core.recipe import Recipe
+from saccade.train.optimiser import GradientDescent
+from saccade.train.recipe import Recipe
 from saccade.judging.statistics import EverySeed
 from saccade.core.study import Study
 from saccade.models.attention_classifier import AttentionClassifierConfig

@@ -183,7 +183,7 @@ def test_a_name_from_a_record_is_never_taken_for_a_path(tmp_path):
         ("def f():\n    return 1 / 0\n\nf()\n", ", line 2: ZeroDivisionError: division by zero"),
         ("import sys\nsys.exit(3)\n", ", line 2: SystemExit: 3"),
         (
-            "from saccade.core.optimiser import Adam\nAdam(-1.0)\n",
+            "from saccade.train.optimiser import Adam\nAdam(-1.0)\n",
             ", line 2: rate: got -1.0, allowed:",
         ),
         ("import beside\n", "beside.py, line 2: NameError: name 'undefined' is not defined"),

@@ -25,11 +25,11 @@ from saccade import (
     registry,
 )
 from saccade.cli import main
-from saccade.core.kept import kept_in, remove
-from saccade.core.storage import locked, read_header, write_state
 from saccade.options import COMMANDS
 from saccade.registry import find_study, outlines, study_names
 from saccade.report.explained import Explanation, place_of_claim, places_of_measure
+from saccade.train.cache_files import kept_in, remove
+from saccade.train.storage import locked, read_header, write_state
 
 ROOT = Path(__file__).parent.parent
 RECORD = ROOT / "results" / "sen_convolution.nc.gz"

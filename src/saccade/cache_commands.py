@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from saccade.core.kept import Kept, Kind, is_in_use, kept_in, remove
 from saccade.errors import ConfigError, FileError
 from saccade.options import CacheOptions
 from saccade.report import terminal
 from saccade.report.formatting import counted, size_text
+from saccade.train.cache_files import Kept, Kind, is_in_use, kept_in, remove
 
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 """Seconds of the units of an age."""

@@ -12,17 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saccade.core.interfaces import AbstractCorpus
-from saccade.core.job import CHUNK
-from saccade.core.lab import Lab
-from saccade.core.progress import Progress
-from saccade.core.schedulers import (
-    Failure,
-    LocalProcesses,
-    asked_to_stop,
-    report,
-    sensible_number,
-)
+from saccade.contracts.task import AbstractCorpus
 from saccade.core.study import Study, read_known
 from saccade.data import store
 from saccade.errors import ConfigError, FileError, SaccadeError, described, located
@@ -46,6 +36,16 @@ from saccade.report import terminal
 from saccade.report.formatting import counted
 from saccade.report.judged import Entry, StoredStudy, changed, judged_claims
 from saccade.report.ledger import ledger_markdown, ledger_rows
+from saccade.train.job import CHUNK
+from saccade.train.lab import Lab
+from saccade.workers.progress import Progress
+from saccade.workers.schedulers import (
+    Failure,
+    LocalProcesses,
+    asked_to_stop,
+    report,
+    sensible_number,
+)
 
 Show = Callable[[Progress], None]
 _BY_NAN = (ValueError, IndexError, StopIteration, AssertionError, FloatingPointError)

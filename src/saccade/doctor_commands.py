@@ -231,8 +231,8 @@ def _studies() -> Iterator[Finding]:
 
 
 def _cache(folder: Path) -> Iterator[Finding]:
-    from saccade.core.kept import kept_in
     from saccade.report.formatting import counted, size_text
+    from saccade.train.cache_files import kept_in
 
     found = kept_in(folder)
     kinds = [one.kind for one in found]

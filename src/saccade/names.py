@@ -13,7 +13,7 @@ from pathlib import Path
 
 _PARTS = ("tasks", "models", "probes", "theory")
 _DEFINED = re.compile(r"^(?:class|def) ([A-Za-z]\w*)", re.MULTILINE)
-_SHARED = ("core", "records", "judging", "figures")
+_SHARED = ("contracts", "train", "workers", "core", "records", "judging", "figures")
 _AT_THE_TOP = ("errors", "settings")
 _FROM_SHARED = re.compile(
     rf"^from saccade\.(?:(?:{'|'.join(_SHARED)})\.\w+|{'|'.join(_AT_THE_TOP)}) import "

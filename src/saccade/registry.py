@@ -16,8 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from saccade.core.code import executed
 from saccade.errors import ConfigError, FileError, described
+from saccade.workers.code import executed
 
 if TYPE_CHECKING:
     from saccade.core.study import Study

@@ -22,24 +22,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.checks import ALWAYS, OUTER_DIMS
-from saccade.core.interfaces import (
+from saccade.contracts.model import AbstractModel, AbstractModelConfig, AttentionLayer
+from saccade.contracts.probe import AbstractProbe, Moment
+from saccade.contracts.task import (
     END,
     FIRST_WORD,
     SPLITS,
     START,
     AbstractBatch,
     AbstractCorpus,
-    AbstractModel,
-    AbstractModelConfig,
-    AbstractProbe,
     AbstractTask,
-    AbstractTheory,
-    AttentionLayer,
-    Moment,
     SentencePairs,
 )
-from saccade.core.program import Program, compiler_options
+from saccade.contracts.theory import AbstractTheory
 from saccade.core.study import Study
 from saccade.errors import ConfigError
 from saccade.judging.bound import AbstractBound
@@ -47,6 +42,8 @@ from saccade.judging.claim import Claim
 from saccade.judging.statistics import AbstractStatistic
 from saccade.records.config import describe, typed
 from saccade.settings import Swept, sweepable, with_sweep
+from saccade.train.checks import ALWAYS, OUTER_DIMS
+from saccade.train.program import Program, compiler_options
 
 SIZE = 6
 """Examples that a model is called on."""

@@ -12,16 +12,13 @@ import pytest
 
 import contracts
 import saccade
-from saccade.core import optimiser
-from saccade.core.interfaces import (
-    AbstractCorpus,
-    AbstractModelConfig,
-    AbstractProbe,
-    AbstractTask,
-    AbstractTheory,
-)
-from saccade.core.optimiser import AbstractRatedStepper
+from saccade.contracts.model import AbstractModelConfig
+from saccade.contracts.probe import AbstractProbe
+from saccade.contracts.task import AbstractCorpus, AbstractTask
+from saccade.contracts.theory import AbstractTheory
 from saccade.registry import find_study, study_names
+from saccade.train import optimiser
+from saccade.train.optimiser import AbstractRatedStepper
 
 
 def modules(*packages: str) -> list[ModuleType]:

@@ -12,14 +12,12 @@ import pytest
 
 import contracts
 from saccade import registry
-from saccade.core.interfaces import (
-    AbstractModelConfig,
-    AbstractProbe,
-    AbstractTask,
-    AbstractTheory,
-)
-from saccade.core.lab import Lab
+from saccade.contracts.model import AbstractModelConfig
+from saccade.contracts.probe import AbstractProbe
+from saccade.contracts.task import AbstractTask
+from saccade.contracts.theory import AbstractTheory
 from saccade.registry import find_study
+from saccade.train.lab import Lab
 
 FILES = {
     "coin_task": '''

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.lab import Lab
 from saccade.core.study import Study
 from saccade.errors import ConfigError, FileError
 from saccade.judging.bound import AtMost
@@ -20,6 +19,7 @@ from saccade.judging.claim import Check, Claim
 from saccade.judging.registration import is_clean
 from saccade.records.record import Arm
 from saccade.settings import Swept
+from saccade.train.lab import Lab
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from saccade.core.interfaces import Batch
+from saccade.contracts.task import Batch
 from saccade.data.word_facts import WordFacts
 
 WORDS = np.asarray([[2, 3, 2, 0], [2, 4, 0, 0], [3, 4, 4, 3]])

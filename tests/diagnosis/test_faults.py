@@ -13,8 +13,7 @@ import xarray as xr
 
 from saccade.across.planted import PLANTINGS
 from saccade.across.setups import SEVERITY, copying, healthy
-from saccade.core import optimiser
-from saccade.core.interfaces import Moment
+from saccade.contracts.probe import Moment
 from saccade.diagnosis.bypassed import Bypassed
 from saccade.diagnosis.catalogue import FAULTS, NUMBERED, causes, diagnose
 from saccade.diagnosis.diverged import Diverged
@@ -31,6 +30,7 @@ from saccade.diagnosis.values_first import ValuesFirst
 from saccade.models.encoder import EncoderConfig
 from saccade.records.record import Arm, Record
 from saccade.settings import map_swept, swept_in
+from saccade.train import optimiser
 
 STEPS = np.asarray([0, 10, 20, 30, 40])
 PER_HEAD = ("seed", "step", "layer", "head")

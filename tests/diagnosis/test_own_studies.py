@@ -8,9 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
-from saccade.core.recipe import Recipe
 from saccade.data.vocabulary import PADDING
 from saccade.diagnosis.catalogue import Diagnosis, diagnose
 from saccade.diagnosis.no_lexical_signal import NoLexicalSignal
@@ -23,6 +20,9 @@ from saccade.records.record import Arm, Record
 from saccade.records.schedule import AtSteps
 from saccade.studies import kernels_stationary
 from saccade.tasks.arrays import Arrays
+from saccade.train.lab import Lab
+from saccade.train.optimiser import GradientDescent
+from saccade.train.recipe import Recipe
 
 RESULTS = Path(__file__).parents[2] / "results"
 

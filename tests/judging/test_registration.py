@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.lab import Lab
 from saccade.errors import ConfigError
 from saccade.judging.bound import AtMost, Below, Within
 from saccade.judging.claim import Check, Claim
@@ -26,6 +25,7 @@ from saccade.judging.registration import VARIABLE, commit_of
 from saccade.judging.statistics import EverySeed
 from saccade.records.record import Arm, Record
 from saccade.report.ledger import ledger_markdown
+from saccade.train.lab import Lab
 
 STUDY = '''
 """A study."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.core.interfaces import Batch
+from saccade.contracts.task import Batch
 from saccade.models.bag_attention import (
     attend,
     bag_attention,

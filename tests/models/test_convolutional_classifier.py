@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.interfaces import Batch
+from saccade.contracts.task import Batch
 from saccade.models.convolutional_classifier import (
     ConvolutionalClassifier,
     ConvolutionalClassifierConfig,

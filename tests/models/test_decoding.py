@@ -13,7 +13,7 @@ import numpy as np
 import optax
 import pytest
 
-from saccade.core.interfaces import END, SentencePairs
+from saccade.contracts.task import END, SentencePairs
 from saccade.errors import ConfigError
 from saccade.models.decoding import Translations, beam, greedy
 from saccade.models.translator import Translator, TranslatorConfig

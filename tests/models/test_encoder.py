@@ -11,11 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.interfaces import Batch
-from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
-from saccade.core.paths import paths
-from saccade.core.recipe import Recipe
+from saccade.contracts.task import Batch
 from saccade.errors import ConfigError
 from saccade.models.encoder import Encoder, EncoderConfig, dropped
 from saccade.models.fused_attention import in_rows, with_rounding
@@ -24,6 +20,10 @@ from saccade.settings import Swept
 from saccade.tasks.keyword_sentences import KeywordSentences
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.tasks.topic_documents import Documents, Masking, TopicDocuments
+from saccade.train.lab import Lab
+from saccade.train.optimiser import GradientDescent
+from saccade.train.paths import paths
+from saccade.train.recipe import Recipe
 
 RANDOM = np.random.default_rng(3)
 WORDS, LABELS, LONGEST = 11, 3, 7

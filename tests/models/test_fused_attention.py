@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.batches import Minibatch
-from saccade.core.optimiser import GradientDescent
-from saccade.core.recipe import Recipe
 from saccade.models import fused_attention
 from saccade.models.encoder import EncoderConfig
 from saccade.models.fused_attention import by_softmax, in_rows, mixed, why_not_fused
 from saccade.models.kernels import KERNELS, AbstractKernel, Softmax
 from saccade.tasks.arrays import Arrays
+from saccade.train.batches import Minibatch
+from saccade.train.optimiser import GradientDescent
+from saccade.train.recipe import Recipe
 
 SENTENCES, HEADS, LENGTH, PART = 3, 2, 11, 4
 SEEN = np.arange(LENGTH) < np.asarray([[11], [4], [1]])

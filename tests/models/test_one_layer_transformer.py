@@ -16,9 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
-from saccade.core.recipe import Recipe
 from saccade.errors import ConfigError
 from saccade.models.counting import id_counts
 from saccade.models.one_layer_transformer import (
@@ -35,6 +32,9 @@ from saccade.models.one_layer_transformer import (
 from saccade.records.schedule import Every
 from saccade.tasks.long_documents import LongDocuments
 from saccade.tasks.topic_documents import Documents, Masking, TopicDocuments
+from saccade.train.lab import Lab
+from saccade.train.optimiser import GradientDescent
+from saccade.train.recipe import Recipe
 
 PLAIN = TopicDocuments(3, 2, 2, shortest=7, longest=7, masking=Masking(0.5, 0.3, 0.3))
 PADDED = dataclasses.replace(PLAIN, shortest=3)

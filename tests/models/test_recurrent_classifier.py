@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from plain_recurrence import states
 
-from saccade.core.interfaces import Batch
+from saccade.contracts.task import Batch
 from saccade.errors import ConfigError
 from saccade.models.kernels import Gaussian
 from saccade.models.recurrent_classifier import RecurrentClassifier, RecurrentClassifierConfig

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from plain_recurrence import states
 
-from saccade.core.interfaces import END, FIRST_WORD, START, SentencePairs
+from saccade.contracts.task import END, FIRST_WORD, START, SentencePairs
 from saccade.errors import ConfigError
 from saccade.models.kernels import KERNELS, Gaussian
 from saccade.models.sequence_to_sequence import (

@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 from plain_recurrence import states
 
-from saccade.core.batches import Minibatch
-from saccade.core.interfaces import END, START, Output, SentencePairs
-from saccade.core.optimiser import Adam
-from saccade.core.recipe import Recipe
+from saccade.contracts.model import Output
+from saccade.contracts.task import END, START, SentencePairs
 from saccade.errors import ConfigError
 from saccade.models import translator
 from saccade.models.kernels import KERNELS, Gaussian
@@ -26,6 +24,9 @@ from saccade.models.word_loss import mean_surprise, surprises
 from saccade.settings import Swept
 from saccade.tasks.copying import Copying
 from saccade.tasks.lexicon_sentences import LexiconSentences
+from saccade.train.batches import Minibatch
+from saccade.train.optimiser import Adam
+from saccade.train.recipe import Recipe
 
 TASK = LexiconSentences(words=2)
 IDS = TASK.vocabulary_size

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.interfaces import SentencePairs
+from saccade.contracts.task import SentencePairs
 from saccade.errors import ConfigError
 from saccade.models.sequence_to_sequence import token_entropy
 from saccade.models.word_proxy import WordProxy, WordProxyConfig

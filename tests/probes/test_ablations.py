@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.interfaces import Moment
+from saccade.contracts.probe import Moment
 from saccade.errors import ConfigError
 from saccade.models.encoder import EncoderConfig
 from saccade.models.fused_attention import in_rows

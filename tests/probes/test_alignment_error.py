@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.core.interfaces import END, SentencePairs
+from saccade.contracts.task import END, SentencePairs
 from saccade.data.alignments import GoldAlignment
 from saccade.errors import ConfigError
 from saccade.probes.alignment_error import alignment_error_rate, known_alignments, links_of

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from saccade.core.interfaces import AttentionLayer, Batch, Moment, SentencePairs
+from saccade.contracts.model import AttentionLayer
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import Batch, SentencePairs
 from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.encoder import EncoderConfig

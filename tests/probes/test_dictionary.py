@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saccade.core.interfaces import Batch, Moment
-from saccade.core.loss import own_loss
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import Batch
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.dictionary import AttendedWords, DictionaryWords
 from saccade.tasks.topic_sentences import TopicSentences
+from saccade.train.loss import own_loss
 
 TASK = TopicSentences.example()
 WORDS = jnp.asarray([[1, 2, 3, 0], [4, 1, 4, 5]])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import lsq_linear
 
-from saccade.core.interfaces import Moment
+from saccade.contracts.probe import Moment
 from saccade.models.attention_regression import AttentionRegression
 from saccade.models.kernels import Gaussian, Softmax
 from saccade.probes.feature_matrix import (

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from saccade.core.interfaces import AbstractModel, Batch, Moment, Output
+from saccade.contracts.model import AbstractModel, Output
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import Batch
 from saccade.probes.keywords import PLACES, KeywordLogits
 from saccade.tasks.keyword_sentences import KEYWORD
 

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from saccade.core.interfaces import Batch, Moment
-from saccade.core.loss import own_loss
-from saccade.core.members import trainable
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import Batch
 from saccade.models.encoder import EncoderConfig
 from saccade.probes.curvature import Curvature
 from saccade.probes.landscape import LossPlane
 from saccade.tasks.arrays import Arrays
+from saccade.train.loss import own_loss
+from saccade.train.members import trainable
 
 RANDOM = np.random.default_rng(0)
 SMALL = EncoderConfig(layers=2, heads=2, dimension=4, hidden=3, dropout=0.5, fused=True)

@@ -9,11 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from saccade.core.interfaces import Moment
-from saccade.core.lab import Lab
-from saccade.core.members import initial_model, training_set
-from saccade.core.optimiser import Adam
-from saccade.core.recipe import Recipe
+from saccade.contracts.probe import Moment
 from saccade.errors import ConfigError
 from saccade.models.attention_regression import AttentionRegression
 from saccade.models.encoder import EncoderConfig
@@ -28,6 +24,10 @@ from saccade.probes.motion import (
 )
 from saccade.tasks.keyword_sentences import KeywordSentences
 from saccade.tasks.random_sequences import Sequences
+from saccade.train.lab import Lab
+from saccade.train.members import initial_model, training_set
+from saccade.train.optimiser import Adam
+from saccade.train.recipe import Recipe
 
 RANDOM = np.random.default_rng(1)
 PARTS = ("values", "keys", "queries")

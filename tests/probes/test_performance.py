@@ -6,7 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.interfaces import Batch, Moment, Output, cross_entropy
+from saccade.contracts.model import Output, cross_entropy
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import Batch
 from saccade.errors import ConfigError
 from saccade.probes.performance import Accuracy, Losses
 

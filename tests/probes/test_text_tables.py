@@ -6,13 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.interfaces import Batch, Moment, cross_entropy
-from saccade.core.loss import own_loss
+from saccade.contracts.model import cross_entropy
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import Batch
 from saccade.errors import ConfigError
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.models.word_classifier import WordClassifierConfig
 from saccade.probes.text_tables import TextTables, saliency
 from saccade.tasks.keyword_sentences import KeywordSentences
+from saccade.train.loss import own_loss
 
 TASK = KeywordSentences(length=4, words=6)
 MASK = jnp.asarray([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0]], bool)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.interfaces import Moment
+from saccade.contracts.probe import Moment
 from saccade.models.one_layer_transformer import (
     BLOCKS,
     Attention,

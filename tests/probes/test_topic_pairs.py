@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from saccade.core.interfaces import Moment
+from saccade.contracts.probe import Moment
 from saccade.errors import ConfigError
 from saccade.models.encoder import EncoderConfig
 from saccade.probes.topic_pairs import TopicPairs

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.interfaces import Batch, Moment
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import Batch
 from saccade.models.attention_classifier import AttentionClassifier, AttentionClassifierConfig
 from saccade.probes.performance import Accuracy
 from saccade.probes.topic_words import (

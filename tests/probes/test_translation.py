@@ -13,7 +13,9 @@ import pytest
 import xarray as xr
 from jaxtyping import Array, Float
 
-from saccade.core.interfaces import END, AbstractModel, Moment, Output, SentencePairs
+from saccade.contracts.model import AbstractModel, Output
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import END, SentencePairs
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig, token_entropy
 from saccade.models.word_proxy import WordProxy
 from saccade.probes import translation

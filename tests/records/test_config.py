@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.interfaces import AbstractTask
+from saccade.contracts.task import AbstractTask
 from saccade.errors import ConfigError
 from saccade.records.config import describe, typed
 from saccade.records.sealed import read_sealed

@@ -11,8 +11,6 @@ import sys
 import pytest
 from rich.console import Console
 
-from saccade.core.plan import Plan
-from saccade.core.progress import Progress
 from saccade.judging.bound import Verdict
 from saccade.judging.claim import Judgement
 from saccade.judging.statistics import Finding
@@ -30,6 +28,8 @@ from saccade.report.terminal import (
     sweep_tables,
     verdict_table,
 )
+from saccade.train.plan import Plan
+from saccade.workers.progress import Progress
 
 
 def drawn(*renderables, width: int = 80, encoding: str = "utf-8") -> str:
@@ -141,7 +141,7 @@ def test_letters_that_the_terminal_lacks_are_replaced(study, record):
 def test_a_process_with_ascii_output_does_not_crash():
     program = (
         "from rich.console import Console; from saccade.report.terminal import badge,"
-        " ProgressDisplay, Words\nfrom saccade.core.progress import"
+        " ProgressDisplay, Words\nfrom saccade.workers.progress import"
         " Progress\nConsole().print(badge('holds'), Words('λ'))\nwith ProgressDisplay() as display:"
         " display(Progress('λ', 5, 5, 0.1, 0, 3, None, True))\n"
     )

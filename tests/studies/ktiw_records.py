@@ -33,7 +33,7 @@ from record_parts import (
     trained,
 )
 
-from saccade.core.interfaces import FIRST_WORD
+from saccade.contracts.task import FIRST_WORD
 from saccade.probes.keywords import PLACES
 from saccade.probes.translation import OFFSETS, POSITIONS
 from saccade.records.record import Arm, Record

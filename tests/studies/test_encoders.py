@@ -14,8 +14,6 @@ from every_record import RECORDS, assert_alike
 from jax.flatten_util import ravel_pytree
 from record_parts import change, checks_of, diverge, judged, on, plus, set_to, swap
 
-from saccade.core.lab import Lab
-from saccade.core.members import initial_model
 from saccade.errors import ConfigError
 from saccade.models.encoder import EncoderConfig
 from saccade.models.kernels import KernelName
@@ -33,6 +31,8 @@ from saccade.studies._encoders import (
 )
 from saccade.studies.kernels_landscape import bend, minima, negative_share
 from saccade.tasks.arrays import Arrays
+from saccade.train.lab import Lab
+from saccade.train.members import initial_model
 
 SIZES = {"small": SMALL, "paper": AT_SIZE}
 TINY = dataclasses.replace(kernels_training.QUICK, seeds=2, steps=4, picture_steps=4, evaluations=2)

@@ -12,12 +12,12 @@ import pytest
 import xarray as xr
 from text_records import RECORDS
 
-from saccade.core.lab import Lab
 from saccade.errors import ConfigError
 from saccade.probes.agreement import RATINGS
 from saccade.records.record import Arm
 from saccade.registry import find_study
 from saccade.studies import ktiw_classification as study
+from saccade.train.lab import Lab
 
 SEEDS, TEXTS, PLACES, STEPS = 3, 4, 30, 5
 

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.lab import Lab
 from saccade.errors import ConfigError
 from saccade.models.sequence_to_sequence import SequenceToSequence, SequenceToSequenceConfig
 from saccade.records.schedule import Every
 from saccade.studies import ktiw_reflection
 from saccade.studies.ktiw_reflection import contexts_reflected, states_reflected
 from saccade.tasks.copying import Copying
+from saccade.train.lab import Lab
 
 TASK = Copying(4, 4)
 ROUNDING = 1e-12

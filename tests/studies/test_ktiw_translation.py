@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from saccade.core.chunks import evenly
-from saccade.core.lab import Lab
+from saccade.contracts.chunks import evenly
 from saccade.errors import ConfigError
 from saccade.models.translator import TranslatorConfig
 from saccade.probes.alignment_error import known_alignments
@@ -18,6 +17,7 @@ from saccade.studies import ktiw_translation as study
 from saccade.tasks.lexicon_corpus import LexiconCorpus
 from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.tasks.parallel_text import ParallelText
+from saccade.train.lab import Lab
 
 SMALL = LexiconSentences(words=5, shortest=3, longest=5, train_size=64, test_size=6)
 TINY = study.Config(

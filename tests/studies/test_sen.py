@@ -11,9 +11,7 @@ import pytest
 from every_record import RECORDS, assert_alike
 from record_parts import PARTS, altered, change, judged, plus, times, without
 
-from saccade.core.interfaces import Moment
-from saccade.core.lab import Lab
-from saccade.core.loss import own_loss
+from saccade.contracts.probe import Moment
 from saccade.figures.figure import HeatMap, Line
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.topic_words import Velocities
@@ -21,6 +19,8 @@ from saccade.records.record import Record
 from saccade.registry import find_study
 from saccade.studies import sen, sen_synergy
 from saccade.tasks.topic_sentences import TopicSentences
+from saccade.train.lab import Lab
+from saccade.train.loss import own_loss
 
 
 def sound(study: str) -> Record:

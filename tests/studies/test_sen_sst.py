@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.interfaces import Batch
-from saccade.core.lab import Lab
-from saccade.core.loss import own_loss
+from saccade.contracts.task import Batch
 from saccade.data.vocabulary import Vocabulary
 from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifier, AttentionClassifierConfig
@@ -21,6 +19,8 @@ from saccade.registry import find_study
 from saccade.studies import sen_sst
 from saccade.tasks.arrays import Arrays
 from saccade.theory.score_and_norm import norm_of_score
+from saccade.train.lab import Lab
+from saccade.train.loss import own_loss
 
 LABELS = 2
 

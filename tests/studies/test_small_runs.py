@@ -13,18 +13,18 @@ import pytest
 from every_record import RECORDS, assert_alike, figure_names
 from record_parts import PARTS, altered
 
-from saccade.core import job as core_job
-from saccade.core import prepared as core_prepared
-from saccade.core.examples import Examples
-from saccade.core.interfaces import Splits
-from saccade.core.lab import Lab
-from saccade.core.members import NOT_DIVERGED
-from saccade.core.run import Run
+from saccade.contracts.task import Splits
 from saccade.core.study import Study
 from saccade.errors import ConfigError
 from saccade.records.record import Record
 from saccade.registry import find_study
 from saccade.studies import ktiw_agreement
+from saccade.train import job as core_job
+from saccade.train import prepared as core_prepared
+from saccade.train.examples import Examples
+from saccade.train.lab import Lab
+from saccade.train.members import NOT_DIVERGED
+from saccade.train.run import Run
 
 RESULTS = Path(__file__).parents[2] / "results"
 KEPT = {path.name.removesuffix(".nc.gz"): path for path in sorted(RESULTS.glob("*.nc*"))}

@@ -13,7 +13,6 @@ from record_parts import altered, judged, without
 
 from saccade import commands
 from saccade.cli import main
-from saccade.core.lab import Lab
 from saccade.errors import ConfigError
 from saccade.registry import find_study
 from saccade.studies.topics_pretrained import (
@@ -27,6 +26,7 @@ from saccade.studies.topics_pretrained import (
     _order,
     _ratio,
 )
+from saccade.train.lab import Lab
 
 STUDY = find_study("topics_pretrained")
 

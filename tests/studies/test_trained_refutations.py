@@ -12,11 +12,11 @@ from trained_refutations import TrainedRefutation
 from trained_sen import REFUTATIONS as SEN
 from trained_topics import REFUTATIONS as TOPICS
 
-from saccade.core.lab import Lab
 from saccade.core.study import Study
 from saccade.judging.claim import Judgement
 from saccade.records.record import Record
 from saccade.registry import find_study, study_names
+from saccade.train.lab import Lab
 
 ALL = (*SEN, *TOPICS, *KTIW, *KERNELS)
 FAMILIES = {"A": SEN, "B": TOPICS, "C": KTIW, "D": KERNELS, "E": KERNELS}

@@ -9,15 +9,15 @@ from typing import Any
 
 from trained_refutations import TrainedRefutation
 
-from saccade.core.interfaces import Moment
-from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
+from saccade.contracts.probe import Moment
 from saccade.models.attention_classifier import AttentionClassifierConfig, Head
 from saccade.models.attention_regression import AttentionRegressionConfig, value_curvature
 from saccade.models.kernels import KernelName
 from saccade.probes.feature_matrix import ValueModes
 from saccade.records.record import Record
 from saccade.studies import kernels_convergence, kernels_stationary, values_first
+from saccade.train.lab import Lab
+from saccade.train.optimiser import GradientDescent
 
 
 def _as(kind: Any, config: Any) -> Any:

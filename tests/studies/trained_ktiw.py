@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 from trained_refutations import TrainedRefutation
 
-from saccade.core.interfaces import SentencePairs
-from saccade.core.lab import Lab
+from saccade.contracts.task import SentencePairs
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.records.record import Record
 from saccade.studies import ktiw_copying, ktiw_fate, ktiw_limits
 from saccade.tasks.copying import Copying
+from saccade.train.lab import Lab
 
 SHORT = {"mixture_steps": 10, "uniform_steps": 10, "lexicon_steps": 5}
 

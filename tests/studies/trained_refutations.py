@@ -3,8 +3,8 @@
 import dataclasses
 from collections.abc import Callable
 
-from saccade.core.lab import Lab
 from saccade.records.record import Record
+from saccade.train.lab import Lab
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import Any
 from record_parts import altered
 from trained_refutations import TrainedRefutation
 
-from saccade.core.lab import Lab
-from saccade.core.optimiser import AbstractOptimiser, Adam, GradientDescent
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.records.record import Record
 from saccade.registry import find_study
 from saccade.studies import sen_query, sen_synergy
+from saccade.train.lab import Lab
+from saccade.train.optimiser import AbstractOptimiser, Adam, GradientDescent
 
 SENTENCES = {"topics": 2, "words_per_topic": 1, "filler_size": 10, "dictionary_size": 1500}
 SENTENCES |= {"train_size": 100, "test_size": 20, "dimension": 4}

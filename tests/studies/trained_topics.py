@@ -14,12 +14,12 @@ import jax.numpy as jnp
 from record_parts import altered
 from trained_refutations import TrainedRefutation
 
-from saccade.core.lab import Lab
 from saccade.models.one_layer_transformer import OneLayerTransformer, OneLayerTransformerConfig
 from saccade.records.record import Record
 from saccade.registry import find_study
 from saccade.tasks.long_documents import LongDocumentQueries, LongDocuments
 from saccade.tasks.topic_documents import Documents, TopicDocuments
+from saccade.train.lab import Lab
 
 SHORT = dict.fromkeys(("steps", "embedding_steps", "ratio_steps", "sampled_steps"), 2)
 """Parts of the study of the optima that a refutation is not about."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from saccade.core.interfaces import AbstractBatch, Batch
+from saccade.contracts.task import AbstractBatch, Batch
 from saccade.errors import ConfigError
 from saccade.records.config import describe
 from saccade.tasks.arrays import Arrays

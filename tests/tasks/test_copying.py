@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.core.interfaces import END, FIRST_WORD, START
+from saccade.contracts.task import END, FIRST_WORD, START
 from saccade.errors import ConfigError
 from saccade.settings import map_swept, with_sweep
 from saccade.tasks.copying import Copying

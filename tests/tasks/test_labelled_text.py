@@ -10,14 +10,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from saccade.core.batches import Minibatch
-from saccade.core.optimiser import GradientDescent
-from saccade.core.recipe import Recipe
 from saccade.errors import ConfigError, FileError
 from saccade.models.encoder import EncoderConfig
 from saccade.records.config import describe, typed
 from saccade.settings import Swept
 from saccade.tasks.labelled_text import LabelledText
+from saccade.train.batches import Minibatch
+from saccade.train.optimiser import GradientDescent
+from saccade.train.recipe import Recipe
 
 TRAIN = [
     ("pos", "A good film"),

@@ -10,7 +10,7 @@ import pytest
 from nltk.translate import AlignedSent
 from nltk.translate import IBMModel1 as Reference
 
-from saccade.core.interfaces import END, FIRST_WORD, SentencePairs
+from saccade.contracts.task import END, FIRST_WORD, SentencePairs
 from saccade.errors import ConfigError
 from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.theory import ibm_model_1 as theory

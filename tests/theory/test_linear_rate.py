@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
-from saccade.core.recipe import Recipe
 from saccade.models.attention_regression import AttentionRegressionConfig, value_curvature
 from saccade.probes.feature_matrix import FeatureMatrix
 from saccade.records.schedule import AtSteps
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.theory.linear_rate import LinearRate, ProjectionFloor, loss_bound
+from saccade.train.lab import Lab
+from saccade.train.optimiser import GradientDescent
+from saccade.train.recipe import Recipe
 
 RATES = (0.5, 1.0, 20.0)
 """In units of the largest step that the theory allows."""

@@ -8,14 +8,14 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent, GradientFlow
-from saccade.core.recipe import Recipe
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.topic_words import KeySquares, QueryNorm
 from saccade.records.schedule import Every
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.query_conservation import QueryConservation, balance, norm_of_scores
+from saccade.train.lab import Lab
+from saccade.train.optimiser import GradientDescent, GradientFlow
+from saccade.train.recipe import Recipe
 
 TASK = TopicSentences(2, 1, filler_size=6, dictionary_size=40, train_size=40, test_size=2)
 MODEL = AttentionClassifierConfig("TC", dimension=3, query="trained", key_dimension=4)

@@ -8,14 +8,14 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
-from saccade.core.recipe import Recipe
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.probes.topic_words import Surroundings, TopicWords
 from saccade.records.schedule import Every
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.score_and_norm import Corollary1, Theorem1, norm_of_score, score_of_norm
+from saccade.train.lab import Lab
+from saccade.train.optimiser import GradientDescent
+from saccade.train.recipe import Recipe
 
 fillers = st.floats(1, 1e4)
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.lab import Lab
-from saccade.core.progress import FROM_CACHE, Progress
 from saccade.models.attention_classifier import AttentionClassifier, AttentionClassifierConfig, Head
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory import topic_word_flow
 from saccade.theory.topic_word_flow import Lemma2, TopicWordState
+from saccade.train.lab import Lab
+from saccade.workers.progress import FROM_CACHE, Progress
 
 TASK = TopicSentences(
     topics=2, words_per_topic=2, filler_size=4, dictionary_size=30, train_size=20, test_size=2

@@ -12,9 +12,6 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
-from saccade.core.recipe import Recipe
 from saccade.errors import ConfigError
 from saccade.models.one_layer_transformer import (
     Blocks,
@@ -37,6 +34,9 @@ from saccade.theory.value_optimum import (
     share_left,
     shares_seen,
 )
+from saccade.train.lab import Lab
+from saccade.train.optimiser import GradientDescent
+from saccade.train.recipe import Recipe
 
 PAPER = LongDocuments(10, 10, 4, Masking(0.15, 0.1, 0.1))
 

@@ -4,9 +4,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
-from saccade.core.recipe import Recipe
 from saccade.models.attention_regression import AttentionRegressionConfig, value_curvature
 from saccade.probes.feature_matrix import FeatureMatrix, ValueModes
 from saccade.records.schedule import AtSteps
@@ -14,6 +11,9 @@ from saccade.records.trajectory import at_start
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.theory.linear_rate import ProjectionFloor
 from saccade.theory.value_spectrum import ValueSpectrum
+from saccade.train.lab import Lab
+from saccade.train.optimiser import GradientDescent
+from saccade.train.recipe import Recipe
 
 
 def test_the_curve_is_that_of_descent_on_a_quadratic():

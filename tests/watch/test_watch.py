@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from saccade.core.interfaces import Batch
+from saccade.contracts.task import Batch
 from saccade.errors import ConfigError
 from saccade.models.encoder import EncoderConfig
 from saccade.probes.attention import layer_statistics, token_cosine

@@ -9,7 +9,6 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from saccade.across.setups import SEVERITY, Setup, copying
-from saccade.core.optimiser import Adam, GradientDescent, PartRate
 from saccade.diagnosis.bypassed import Bypassed
 from saccade.diagnosis.diverged import Diverged
 from saccade.diagnosis.epsilon_swallows import EpsilonSwallows
@@ -26,6 +25,7 @@ from saccade.diagnosis.scores_rounded import ScoresRounded
 from saccade.diagnosis.softmax_blind import SoftmaxBlind
 from saccade.diagnosis.values_first import ValuesFirst
 from saccade.settings import Swept
+from saccade.train.optimiser import Adam, GradientDescent, PartRate
 
 Severities = tuple[float, ...]
 

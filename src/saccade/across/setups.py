@@ -14,10 +14,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from saccade.core.batches import Fresh
-from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask
-from saccade.core.optimiser import AbstractRatedStepper, Adam, GradientDescent
-from saccade.core.recipe import Recipe
+from saccade.contracts.model import AbstractModelConfig
+from saccade.contracts.probe import AbstractProbe
+from saccade.contracts.task import AbstractTask
 from saccade.models.encoder import Encoder, EncoderConfig
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig, guess_entropy
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
@@ -30,6 +29,9 @@ from saccade.settings import replaced, require_finite, with_sweep
 from saccade.tasks.copying import Copying
 from saccade.tasks.repeated_words import RepeatedWords
 from saccade.tasks.topic_documents import Masking, TopicDocuments
+from saccade.train.batches import Fresh
+from saccade.train.optimiser import AbstractRatedStepper, Adam, GradientDescent
+from saccade.train.recipe import Recipe
 
 Family = Literal["encoder", "decoder", "documents"]
 OptimiserName = Literal["adam", "sgd"]

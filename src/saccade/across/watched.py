@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xarray as xr
 
-from saccade.core.lab import Lab
 from saccade.core.study import Study
 from saccade.diagnosis.catalogue import NUMBERED, strip
 from saccade.errors import ConfigError
 from saccade.figures.figure import Figure, HeatMap, Line, Panel
 from saccade.records.record import Arm
+from saccade.train.lab import Lab
 from saccade.watch.quantities import ARM, NAME, PAPER, TITLE, WatchedRun
 
 

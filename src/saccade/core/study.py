@@ -12,9 +12,6 @@ from typing import Any, Generic, TypeVar, get_args
 import numpy as np
 
 from saccade.core.adaptive_map import AdaptiveMap
-from saccade.core.identity import versions
-from saccade.core.lab import Lab
-from saccade.core.precision import Precision
 from saccade.errors import ConfigError, FileError
 from saccade.figures.figure import Figure, HeatMap, Line, Panel
 from saccade.judging.bound import Verdict
@@ -24,6 +21,9 @@ from saccade.judging.registration import commit_of, file_of, functions_in, is_cl
 from saccade.records.config import describe, typed
 from saccade.records.record import Arm, Record
 from saccade.settings import path_of, sweepable, swept_in, with_sweep
+from saccade.train.lab import Lab
+from saccade.train.precision import Precision
+from saccade.workers.software import versions
 
 ConfigT = TypeVar("ConfigT")
 

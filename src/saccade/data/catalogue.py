@@ -8,7 +8,7 @@ checked where they are fixed.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from saccade.core.interfaces import SPLITS
+from saccade.contracts.task import SPLITS
 from saccade.data import corpora
 from saccade.data.corpora import KnownCorpus, Source
 from saccade.errors import ConfigError

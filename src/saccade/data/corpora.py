@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from saccade.core.interfaces import SPLITS
+from saccade.contracts.task import SPLITS
 from saccade.data.folders import CorpusFolder
 from saccade.errors import FileError
 

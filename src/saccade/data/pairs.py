@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from saccade.core.interfaces import END, SPLITS, AbstractCorpus, SentencePairs
+from saccade.contracts.task import END, SPLITS, AbstractCorpus, SentencePairs
 from saccade.data.corpora import checksum_of
 from saccade.data.shared_vocabulary import (
     UNKNOWN,

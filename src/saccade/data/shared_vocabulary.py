@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from saccade.core.interfaces import END, FIRST_WORD, START
+from saccade.contracts.task import END, FIRST_WORD, START
 from saccade.data.vocabulary import Vocabulary, tokens_of
 from saccade.errors import ConfigError
 

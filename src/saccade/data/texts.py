@@ -13,7 +13,7 @@ from itertools import count
 
 import numpy as np
 
-from saccade.core.interfaces import SPLITS, AbstractCorpus, Batch
+from saccade.contracts.task import SPLITS, AbstractCorpus, Batch
 from saccade.data.corpora import checksum_of
 from saccade.data.formats import Row
 from saccade.data.shares import check_shares, drawn_shares

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from saccade.core.interfaces import Batch
+from saccade.contracts.task import Batch
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from saccade.core.interfaces import AbstractModel, AbstractModelConfig, AttentionLayer, Output
+from saccade.contracts.model import AbstractModel, AbstractModelConfig, AttentionLayer, Output
 from saccade.errors import ConfigError
 from saccade.models.freezing import without
 from saccade.models.kernels import KERNELS, AbstractKernel, KernelName

@@ -25,7 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from saccade.core.interfaces import AttentionLayer, Batch
+from saccade.contracts.model import AttentionLayer
+from saccade.contracts.task import Batch
 from saccade.models.kernels import SOFTMAX, AbstractKernel, Direct
 
 Scores = Float[Array, " item"]

@@ -16,14 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from saccade.core.interfaces import (
-    AbstractModel,
-    AbstractModelConfig,
-    AttentionLayer,
-    Batch,
-    HasVocabulary,
-    Output,
-)
+from saccade.contracts.model import AbstractModel, AbstractModelConfig, AttentionLayer, Output
+from saccade.contracts.task import Batch, HasVocabulary
 from saccade.models.bag_attention import attend, index_bags, of_one_query
 from saccade.models.freezing import without
 from saccade.models.heads import AbstractHead, linear_head

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from saccade.core.interfaces import END, START
+from saccade.contracts.task import END, START
 from saccade.errors import ConfigError
 
 Source = Int[Array, "pair source"]

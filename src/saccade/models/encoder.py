@@ -27,14 +27,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from saccade.core.interfaces import (
+from saccade.contracts.model import (
     AbstractModel,
     AbstractModelConfig,
     AttentionLayer,
-    HasVocabulary,
     Output,
     cross_entropy,
 )
+from saccade.contracts.task import HasVocabulary
 from saccade.errors import ConfigError
 from saccade.models.freezing import without
 from saccade.models.fused_attention import mixed, why_not_fused

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from saccade.core.interfaces import AbstractModel, AbstractModelConfig, AttentionLayer, Output
+from saccade.contracts.model import AbstractModel, AbstractModelConfig, AttentionLayer, Output
 from saccade.errors import ConfigError
 from saccade.models.counting import id_counts
 from saccade.models.freezing import without

@@ -14,14 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from saccade.core.interfaces import (
-    AbstractModel,
-    AbstractModelConfig,
-    AttentionLayer,
-    Batch,
-    HasVocabulary,
-    Output,
-)
+from saccade.contracts.model import AbstractModel, AbstractModelConfig, AttentionLayer, Output
+from saccade.contracts.task import Batch, HasVocabulary
 from saccade.data.vectors import vectors_for
 from saccade.errors import ConfigError
 from saccade.models.bag_attention import masked, of_one_query

@@ -21,14 +21,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, PyTree
 
-from saccade.core.interfaces import (
-    AbstractModel,
-    AbstractModelConfig,
-    AttentionLayer,
-    HasVocabulary,
-    Output,
-    SentencePairs,
-)
+from saccade.contracts.model import AbstractModel, AbstractModelConfig, AttentionLayer, Output
+from saccade.contracts.task import HasVocabulary, SentencePairs
 from saccade.errors import ConfigError
 from saccade.models.freezing import AttentionKind, LexiconKind, ablated, require_learned_attention
 from saccade.models.kernels import KERNELS, SOFTMAX, AbstractKernel, KernelName

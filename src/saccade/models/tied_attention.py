@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Output
+from saccade.contracts.model import AbstractModel, AbstractModelConfig, Output
 from saccade.models.freezing import without
 from saccade.models.one_layer_transformer import Blocks, TiedScores
 from saccade.settings import require_finite

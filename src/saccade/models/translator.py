@@ -33,14 +33,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from saccade.core.interfaces import (
-    AbstractModel,
-    AbstractModelConfig,
-    AttentionLayer,
-    HasVocabulary,
-    Output,
-    SentencePairs,
-)
+from saccade.contracts.model import AbstractModel, AbstractModelConfig, AttentionLayer, Output
+from saccade.contracts.task import HasVocabulary, SentencePairs
 from saccade.models.encoder import dropped
 from saccade.models.freezing import (
     AttentionKind,

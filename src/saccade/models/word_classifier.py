@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from saccade.core.interfaces import AbstractModel, AbstractModelConfig, Batch, HasVocabulary, Output
+from saccade.contracts.model import AbstractModel, AbstractModelConfig, Output
+from saccade.contracts.task import Batch, HasVocabulary
 from saccade.models.recurrence import looked_up
 from saccade.models.recurrent_classifier import require_two_labels
 from saccade.settings import require_count

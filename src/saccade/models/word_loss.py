@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from saccade.core.interfaces import SentencePairs
+from saccade.contracts.task import SentencePairs
 
 
 def surprises(

@@ -12,13 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from saccade.core.interfaces import (
-    AbstractModel,
-    AbstractModelConfig,
-    HasVocabulary,
-    Output,
-    SentencePairs,
-)
+from saccade.contracts.model import AbstractModel, AbstractModelConfig, Output
+from saccade.contracts.task import HasVocabulary, SentencePairs
 from saccade.models.counting import id_counts
 from saccade.models.recurrence import looked_up
 from saccade.settings import require_count

@@ -6,8 +6,9 @@ from typing import Any, ClassVar, Self
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from saccade.core.chunks import evenly
-from saccade.core.interfaces import SPLITS, Moment
+from saccade.contracts.chunks import evenly
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import SPLITS
 from saccade.errors import ConfigError
 from saccade.models.encoder import EncoderConfig
 from saccade.probes.model_probe import AbstractModelProbe

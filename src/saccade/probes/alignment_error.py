@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from saccade.core.interfaces import END, SentencePairs
+from saccade.contracts.task import END, SentencePairs
 from saccade.data.alignments import GoldAlignment, Link
 from saccade.errors import ConfigError
 

@@ -13,7 +13,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from saccade.core.interfaces import SPLITS, AttentionLayer, Moment
+from saccade.contracts.model import AttentionLayer
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import SPLITS
 from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.attention_regression import AttentionRegressionConfig

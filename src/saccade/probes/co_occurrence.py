@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from saccade.core.interfaces import HasVocabulary, Moment
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import HasVocabulary
 from saccade.models.counting import id_counts
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.models.word_proxy import WordProxyConfig

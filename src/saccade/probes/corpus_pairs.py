@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Literal, Self
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from saccade.core.chunks import evenly
-from saccade.core.interfaces import Moment, SentencePairs
+from saccade.contracts.chunks import evenly
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import SentencePairs
 from saccade.models.decoding import greedy
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.models.translator import TranslatorConfig

@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from saccade.core.chunks import evenly
-from saccade.core.interfaces import Moment
-from saccade.core.lanczos import hessian_eigenvalues
-from saccade.core.members import trainable
+from saccade.contracts.chunks import evenly
+from saccade.contracts.probe import Moment
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.encoder import EncoderConfig
 from saccade.probes.model_probe import AbstractModelProbe
 from saccade.records.variable import Variable
 from saccade.settings import require_count
+from saccade.train.lanczos import hessian_eigenvalues
+from saccade.train.members import trainable
 
 PRECISION = "highest"
 """Of matrix products: GPUs round factors to TF32 otherwise, which second derivatives would show."""

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from saccade.core.interfaces import HasVocabulary, Moment
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import HasVocabulary
 from saccade.models.bag_attention import masked
 from saccade.probes.topic_words import AbstractItemProbe
 from saccade.records.variable import Variable

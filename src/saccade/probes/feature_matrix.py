@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from saccade.core.interfaces import Moment
+from saccade.contracts.probe import Moment
 from saccade.models.attention_regression import AttentionRegressionConfig, value_curvature
 from saccade.probes.model_probe import AbstractModelProbe
 from saccade.records.variable import Variable

@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from saccade.core.interfaces import Moment
+from saccade.contracts.probe import Moment
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.probes.agreement import mean_over
 from saccade.probes.model_probe import AbstractModelProbe

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from saccade.core.chunks import evenly
-from saccade.core.interfaces import Moment
+from saccade.contracts.chunks import evenly
+from saccade.contracts.probe import Moment
 from saccade.models.encoder import Encoder, EncoderConfig
 from saccade.probes.curvature import PRECISION
 from saccade.probes.model_probe import AbstractModelProbe

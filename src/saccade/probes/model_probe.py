@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from saccade.core.interfaces import AbstractModelConfig, AbstractProbe
+from saccade.contracts.model import AbstractModelConfig
+from saccade.contracts.probe import AbstractProbe
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,15 +12,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from saccade.core.interfaces import Moment
-from saccade.core.optimiser import Adam
-from saccade.core.paths import named, part, paths
+from saccade.contracts.probe import Moment
 from saccade.errors import ConfigError
 from saccade.models.attention_regression import AttentionRegressionConfig
 from saccade.models.encoder import EncoderConfig
 from saccade.models.one_layer_transformer import OneLayerTransformerConfig
 from saccade.probes.model_probe import AbstractModelProbe
 from saccade.records.variable import Variable
+from saccade.train.optimiser import Adam
+from saccade.train.paths import named, part, paths
 
 SQUARINGS = 24
 """Of a Gram matrix, for its largest eigenvalue."""

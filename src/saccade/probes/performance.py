@@ -8,7 +8,9 @@ from typing import Any, ClassVar, Self
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from saccade.core.interfaces import SPLITS, Batch, Moment, Output
+from saccade.contracts.model import Output
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import SPLITS, Batch
 from saccade.errors import ConfigError
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig

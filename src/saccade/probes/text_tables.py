@@ -15,8 +15,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from saccade.core.chunks import evenly
-from saccade.core.interfaces import Batch, Moment, cross_entropy
+from saccade.contracts.chunks import evenly
+from saccade.contracts.model import cross_entropy
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import Batch
 from saccade.models.recurrent_classifier import RecurrentClassifierConfig
 from saccade.models.word_classifier import WordClassifierConfig
 from saccade.probes.agreement import RATINGS, require_ratings

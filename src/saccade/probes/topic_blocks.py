@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from saccade.core.interfaces import Moment
+from saccade.contracts.probe import Moment
 from saccade.models.counting import id_counts
 from saccade.models.one_layer_transformer import BLOCKS, OneLayerTransformerConfig
 from saccade.models.tied_attention import TiedAttention, TiedAttentionConfig

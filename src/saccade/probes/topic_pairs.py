@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from saccade.core.chunks import evenly
-from saccade.core.interfaces import SPLITS, AttentionLayer, Moment
+from saccade.contracts.chunks import evenly
+from saccade.contracts.model import AttentionLayer
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import SPLITS
 from saccade.data.topic_model import KINDS, OVERLAPS, membership, pair_kinds
 from saccade.errors import ConfigError
 from saccade.models.encoder import EncoderConfig

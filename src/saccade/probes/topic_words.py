@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from saccade.core.interfaces import HasTopicItems, Moment
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import HasTopicItems
 from saccade.models.attention_classifier import AttentionClassifierConfig
 from saccade.models.bag_attention import sum_over_sentences
 from saccade.models.convolutional_classifier import ConvolutionalClassifierConfig

@@ -19,7 +19,9 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Bool, Float, Int
 
-from saccade.core.interfaces import END, Moment, Output, SentencePairs
+from saccade.contracts.model import Output
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import END, SentencePairs
 from saccade.errors import ConfigError
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.models.translator import TranslatorConfig

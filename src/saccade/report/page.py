@@ -18,7 +18,6 @@ import jinja2
 import vl_convert
 from markupsafe import Markup
 
-from saccade.core.progress import duration
 from saccade.errors import described, located
 from saccade.figures.figure import Figure
 from saccade.records.record import Record
@@ -43,6 +42,7 @@ from saccade.report.judged import (
     verdict_maps,
 )
 from saccade.report.papers import PAPERS, finding_of, paper_of
+from saccade.workers.progress import duration
 
 LIMIT = 5_000_000
 """Most bytes of a page: it must still go through a mail server."""

@@ -21,8 +21,6 @@ from rich.progress import Progress as Bars
 from rich.table import Column, Table
 from rich.text import Text
 
-from saccade.core.lab import Plan
-from saccade.core.progress import Progress, duration
 from saccade.core.study import Study
 from saccade.judging.bound import Verdict
 from saccade.judging.claim import Judgement
@@ -36,10 +34,12 @@ from saccade.report.formatting import (
     size_text,
 )
 from saccade.report.judged import VerdictMap, verdict_maps
+from saccade.train.lab import Plan
+from saccade.workers.progress import Progress, duration
 
 if TYPE_CHECKING:  # models take a second to import, and few commands diagnose
-    from saccade.core.kept import Kept
     from saccade.diagnosis.catalogue import Diagnosis, Sighting
+    from saccade.train.cache_files import Kept
 
 COLOURS: dict[Verdict, str] = {"holds": "green", "fails": "red", "undetermined": "yellow"}
 PLAIN_INTERVAL = 10.0

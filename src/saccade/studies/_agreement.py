@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from saccade.core.start import Seeds
 from saccade.figures.figure import Panel, curve, level
 from saccade.judging.bound import Above
 from saccade.judging.claim import Check
@@ -30,6 +29,7 @@ from saccade.probes.agreement import (
 from saccade.records.record import Arm, Arms
 from saccade.records.trajectory import at_place
 from saccade.studies._seeds import AbstractSeededConfig
+from saccade.train.start import Seeds
 
 AGREEMENTS = {
     "alpha_uniform": "A(alpha, beta uf)",

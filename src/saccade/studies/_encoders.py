@@ -13,13 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from saccade.core.batches import Minibatch
-from saccade.core.chunks import evenly
-from saccade.core.interfaces import AbstractCorpus, AbstractProbe
-from saccade.core.lanczos import hessian_eigenvalues
-from saccade.core.optimiser import AbstractRatedStepper, Adam, GradientDescent
-from saccade.core.rates import AbstractRateSchedule, Warmup
-from saccade.core.recipe import Recipe
+from saccade.contracts.chunks import evenly
+from saccade.contracts.probe import AbstractProbe
+from saccade.contracts.task import AbstractCorpus
 from saccade.data.pathfinder_images import Drawing, pictures
 from saccade.data.vocabulary import Tokeniser
 from saccade.errors import ConfigError
@@ -34,6 +30,11 @@ from saccade.settings import require, require_count, require_positive, require_s
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.named_text import NamedText
 from saccade.tasks.pathfinder import Pathfinder
+from saccade.train.batches import Minibatch
+from saccade.train.lanczos import hessian_eigenvalues
+from saccade.train.optimiser import AbstractRatedStepper, Adam, GradientDescent
+from saccade.train.rates import AbstractRateSchedule, Warmup
+from saccade.train.recipe import Recipe
 
 TITLES = {"text": "IMDb as bytes", "pathfinder": "Pathfinder", "words": "IMDb as words"}
 AT_SIZE, SMALL = ("text", "pathfinder"), ("words",)

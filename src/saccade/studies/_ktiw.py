@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.batches import Fresh
-from saccade.core.interfaces import AbstractModelConfig, AbstractProbe, AbstractTask
-from saccade.core.loss import Loss
-from saccade.core.optimiser import Adam
-from saccade.core.recipe import Recipe
+from saccade.contracts.model import AbstractModelConfig
+from saccade.contracts.probe import AbstractProbe
+from saccade.contracts.task import AbstractTask
 from saccade.figures.figure import Line
 from saccade.models.sequence_to_sequence import SequenceToSequenceConfig
 from saccade.probes.attention import AttentionStatistics
@@ -22,6 +20,10 @@ from saccade.records.schedule import AbstractSchedule, Every
 from saccade.settings import require_count, require_positive, require_single
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.copying import Copying
+from saccade.train.batches import Fresh
+from saccade.train.loss import Loss
+from saccade.train.optimiser import Adam
+from saccade.train.recipe import Recipe
 
 PAPER = "Snell, Zhong, Klein & Steinhardt 2021"
 FULL_SIZE = (

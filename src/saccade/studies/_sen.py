@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.interfaces import AbstractProbe, AbstractTheory
-from saccade.core.optimiser import AbstractOptimiser, GradientDescent
-from saccade.core.recipe import Recipe
+from saccade.contracts.probe import AbstractProbe
+from saccade.contracts.theory import AbstractTheory
 from saccade.figures.figure import Histogram, Line
 from saccade.models.attention_classifier import AttentionClassifierConfig, Head
 from saccade.records.record import Arm, Arms
@@ -19,6 +18,8 @@ from saccade.settings import require, require_count
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.score_and_norm import norm_of_score
+from saccade.train.optimiser import AbstractOptimiser, GradientDescent
+from saccade.train.recipe import Recipe
 
 PAPER = "Lu, Mao & Nayak 2021"
 HEADS: tuple[Head, ...] = ("FC", "TC", "TL")

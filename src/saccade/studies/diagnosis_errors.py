@@ -20,7 +20,6 @@ import xarray as xr
 
 from saccade.across.planted import PLANTINGS
 from saccade.across.setups import EARLY, SEVERITY, STEPS, Setup, copying, healthy
-from saccade.core.lab import Lab
 from saccade.core.study import Study, divergences
 from saccade.diagnosis.catalogue import NUMBERED, causes
 from saccade.diagnosis.fault import AbstractFault
@@ -31,6 +30,7 @@ from saccade.judging.statistics import EverySeed, Rate, exact_interval
 from saccade.records.record import Arm, Arms
 from saccade.settings import require, require_count
 from saccade.studies._seeds import AbstractSeededConfig
+from saccade.train.lab import Lab
 
 FAMILIES = ("encoder", "decoder", "documents")
 LEFT_OUT = "decoder"

@@ -16,11 +16,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
-from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
-from saccade.core.training import TrainedArm
 from saccade.figures.figure import Figure, HeatMap, Line, Panel, curve
 from saccade.judging.bound import Above, AbstractBound, AtMost, Below
 from saccade.judging.claim import Check, Claim
@@ -39,6 +35,10 @@ from saccade.studies._kernels import PAPER, AbstractKernelConfig, last_over_firs
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.theory.linear_rate import LinearRate, ProjectionFloor
 from saccade.theory.value_spectrum import ValueSpectrum
+from saccade.train.lab import Lab
+from saccade.train.optimiser import GradientDescent
+from saccade.train.recipe import Recipe
+from saccade.train.training import TrainedArm
 
 TRAINED = {"values": ("values",), "all": PARTS}
 TITLES = {"values": "only values trained", "all": "all parts trained"}

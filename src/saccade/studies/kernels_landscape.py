@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.lab import Lab
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, HeatMap, Panel, curve
 from saccade.judging.bound import Above, AtLeast
@@ -39,6 +38,7 @@ from saccade.studies._encoders import (
 )
 from saccade.studies._kernels import PAPER
 from saccade.studies._tables import table
+from saccade.train.lab import Lab
 
 NEGATIVE = 1e-3
 """Share of the range of a plane's losses below minus which a curvature counts as negative."""

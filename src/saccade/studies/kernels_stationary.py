@@ -13,10 +13,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
-from saccade.core.recipe import Recipe
-from saccade.core.start import Seeds
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, HeatMap, Panel, curve
 from saccade.judging.bound import Above, AbstractBound, AtMost, Below, Within
@@ -35,6 +31,10 @@ from saccade.settings import require, require_count, require_positive, require_s
 from saccade.studies._kernels import PAPER, AbstractKernelConfig, last_over_first, with_start
 from saccade.tasks.random_sequences import RandomSequences
 from saccade.theory.kernel_blindness import KernelBlindness
+from saccade.train.lab import Lab
+from saccade.train.optimiser import GradientDescent
+from saccade.train.recipe import Recipe
+from saccade.train.start import Seeds
 
 Measured = Callable[..., xr.DataArray]
 KEY_SCALES = (0.0, 0.01, 0.05, 0.2, 1.0)

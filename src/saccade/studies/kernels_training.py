@@ -18,7 +18,6 @@ from itertools import product
 
 import xarray as xr
 
-from saccade.core.lab import Lab
 from saccade.core.study import Study, divergences
 from saccade.data.pathfinder_images import Drawing
 from saccade.figures.figure import Figure, Panel, curve, level
@@ -44,6 +43,7 @@ from saccade.studies._encoders import (
 )
 from saccade.studies._kernels import PAPER
 from saccade.studies._tables import table
+from saccade.train.lab import Lab
 
 NAMES = {
     "softmax": "softmax",

@@ -16,16 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from saccade.core.interfaces import (
-    FIRST_WORD,
-    AbstractModelConfig,
-    AbstractProbe,
-    SentencePairs,
-)
-from saccade.core.lab import Lab
-from saccade.core.members import purpose_key
-from saccade.core.recipe import Recipe
-from saccade.core.start import Seeds
+from saccade.contracts.model import AbstractModelConfig
+from saccade.contracts.probe import AbstractProbe
+from saccade.contracts.task import FIRST_WORD, SentencePairs
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, HeatMap, Panel, curve, level
 from saccade.judging.bound import Above, Below
@@ -42,6 +35,10 @@ from saccade.settings import require, require_count
 from saccade.studies._ktiw import PAPER, SMALL, AbstractTrainingConfig
 from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.theory.ibm_model_1 import train, translation_scores
+from saccade.train.lab import Lab
+from saccade.train.members import purpose_key
+from saccade.train.recipe import Recipe
+from saccade.train.start import Seeds
 
 PAIRS = 16
 """Test pairs on which agreement is measured."""

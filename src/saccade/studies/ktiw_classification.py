@@ -16,10 +16,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.batches import Minibatch
-from saccade.core.lab import Lab
-from saccade.core.optimiser import Adam
-from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
 from saccade.data.vectors import vectors_for
 from saccade.figures.figure import Figure, Panel
@@ -53,6 +49,10 @@ from saccade.studies._ktiw import PAPER
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.studies._tables import table
 from saccade.tasks.named_text import NamedText
+from saccade.train.batches import Minibatch
+from saccade.train.lab import Lab
+from saccade.train.optimiser import Adam
+from saccade.train.recipe import Recipe
 
 CORPORA = {
     "imdb": "IMDb",

@@ -15,7 +15,6 @@ from functools import partial
 import numpy as np
 import xarray as xr
 
-from saccade.core.lab import Lab
 from saccade.core.study import Study, divergences
 from saccade.errors import ConfigError
 from saccade.figures.figure import Figure, Line, Panel, curve, over_seeds
@@ -35,6 +34,7 @@ from saccade.settings import require_count, with_sweep
 from saccade.studies import _ktiw
 from saccade.studies._ktiw import FULL_SIZE, PAPER, AbstractCopyingConfig, runs
 from saccade.theory.count_table import diagonal_ratio
+from saccade.train.lab import Lab
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,11 +27,8 @@ import jax
 import numpy as np
 import xarray as xr
 
-from saccade.core.interfaces import AbstractProbe
-from saccade.core.lab import Lab
-from saccade.core.recipe import Recipe
+from saccade.contracts.probe import AbstractProbe
 from saccade.core.study import Study, divergences
-from saccade.core.training import TrainedArm
 from saccade.figures.figure import Figure, HeatMap, Panel, curve, level
 from saccade.judging.bound import Above, AbstractBound, AtMost, Below, Within
 from saccade.judging.claim import Check, Claim
@@ -64,6 +61,9 @@ from saccade.settings import require_count
 from saccade.studies._ktiw import FULL_SIZE, PAPER, QUICK, AbstractCopyingConfig, runs
 from saccade.tasks.copying import Copying
 from saccade.theory import lexicon_then_attention as toy
+from saccade.train.lab import Lab
+from saccade.train.recipe import Recipe
+from saccade.train.training import TrainedArm
 
 EDITS: dict[str, ReadoutHalf | None] = {"restarted": None, "turned": "context", "sham": "state"}
 """Arms that go on from the first steps, and the half of the readout that is negated."""

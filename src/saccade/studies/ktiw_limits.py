@@ -12,11 +12,6 @@ from functools import partial
 
 import xarray as xr
 
-from saccade.core.batches import Fresh
-from saccade.core.lab import Lab
-from saccade.core.optimiser import Adam
-from saccade.core.recipe import Recipe
-from saccade.core.start import Seeds
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, Panel, curve
 from saccade.judging.bound import Above, AbstractBound, AtLeast, AtMost, Below
@@ -33,6 +28,11 @@ from saccade.records.trajectory import at_place
 from saccade.settings import require_count
 from saccade.studies._ktiw import PAPER, QUICK, AbstractCopyingConfig, mean
 from saccade.tasks.keyword_sentences import KeywordSentences
+from saccade.train.batches import Fresh
+from saccade.train.lab import Lab
+from saccade.train.optimiser import Adam
+from saccade.train.recipe import Recipe
+from saccade.train.start import Seeds
 
 Moment = Callable[[Arms, "Config"], xr.DataArray]
 EARLY = 0.6

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.lab import Lab
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, HeatMap, Line, Panel
 from saccade.judging.bound import Above, AbstractBound, AtLeast
@@ -29,6 +28,7 @@ from saccade.records.trajectory import at_place
 from saccade.records.variable import Variable
 from saccade.settings import Swept, require, require_count, require_single
 from saccade.studies._ktiw import FULL_SIZE, PAPER, QUICK, AbstractCopyingConfig, runs
+from saccade.train.lab import Lab
 
 Measured = Callable[[str, Arms, Any], xr.DataArray]
 GOOD_FIRST, BAD_FIRST = ("one_good", "all_bad"), ("all_bad", "one_good")

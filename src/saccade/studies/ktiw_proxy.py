@@ -14,13 +14,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.batches import Fresh
-from saccade.core.interfaces import FIRST_WORD
-from saccade.core.lab import Lab
-from saccade.core.optimiser import Adam
-from saccade.core.recipe import Recipe
+from saccade.contracts.task import FIRST_WORD
 from saccade.core.study import Study, divergences
-from saccade.core.training import TrainedArm
 from saccade.errors import ConfigError
 from saccade.figures.figure import Figure, HeatMap, Line, Panel, over_seeds
 from saccade.judging.bound import Above, AbstractBound, AtMost, Below, Within
@@ -43,6 +38,11 @@ from saccade.tasks.copying import Copying
 from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.theory import count_table
 from saccade.theory import optimal_attention as optimum
+from saccade.train.batches import Fresh
+from saccade.train.lab import Lab
+from saccade.train.optimiser import Adam
+from saccade.train.recipe import Recipe
+from saccade.train.training import TrainedArm
 
 COUNTED = {"permutations": "permutations", "choice": "larger set", "mixture": "mixture of two sets"}
 JUDGED_DIMENSION = 10000

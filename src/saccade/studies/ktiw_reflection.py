@@ -29,7 +29,6 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from saccade.core.lab import Lab
 from saccade.core.study import Study, divergences
 from saccade.errors import ConfigError
 from saccade.figures.figure import Figure, Panel, level
@@ -43,6 +42,7 @@ from saccade.studies import ktiw_fate
 from saccade.studies._ktiw import FULL_SIZE, PAPER, runs
 from saccade.studies.ktiw_fate import BEYOND, EARLY_SUCCESS, LATER, MOSTLY, RATE, RATHER
 from saccade.tasks.copying import Copying
+from saccade.train.lab import Lab
 
 DRAWN = 200
 """Sequences over which states are averaged."""

@@ -19,14 +19,9 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
-from saccade.core.batches import Minibatch
-from saccade.core.chunks import even_places, evenly
-from saccade.core.interfaces import AbstractCorpus, SentencePairs
-from saccade.core.lab import Lab
-from saccade.core.optimiser import Adam
-from saccade.core.recipe import Recipe
+from saccade.contracts.chunks import even_places, evenly
+from saccade.contracts.task import AbstractCorpus, SentencePairs
 from saccade.core.study import Study, divergences
-from saccade.core.training import TrainedArm
 from saccade.data.alignments import GoldAlignment, check_alignments, read_alignments
 from saccade.data.pairs import AbstractPairs
 from saccade.errors import ConfigError
@@ -66,6 +61,11 @@ from saccade.tasks.lexicon_sentences import LexiconSentences
 from saccade.tasks.named_pairs import NamedPairs
 from saccade.theory.ibm_model_1 import train as train_model_1
 from saccade.theory.ibm_model_1 import translation_scores
+from saccade.train.batches import Minibatch
+from saccade.train.lab import Lab
+from saccade.train.optimiser import Adam
+from saccade.train.recipe import Recipe
+from saccade.train.training import TrainedArm
 
 LEXICON = "lexicon"
 CORPORA = {

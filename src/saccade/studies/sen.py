@@ -16,9 +16,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.lab import Lab
-from saccade.core.recipe import Recipe
-from saccade.core.start import Seeds
 from saccade.core.study import PredictedBoundary, Study, divergences
 from saccade.figures.figure import Figure, HeatMap, Panel, curve, level
 from saccade.judging.bound import Above, AtLeast, AtMost, Below, Verdict, Within
@@ -40,6 +37,9 @@ from saccade.theory.fixed_linear_classifier import Theorem2
 from saccade.theory.score_and_norm import Corollary1, Theorem1
 from saccade.theory.sen_boundary import largest_gap, largest_start
 from saccade.theory.topic_word_flow import Lemma2
+from saccade.train.lab import Lab
+from saccade.train.recipe import Recipe
+from saccade.train.start import Seeds
 
 SCORE_EDGES = tuple(np.arange(-0.625, 6.5, 0.25).tolist())  # 0 is the centre of a bin
 NORM_EDGES = tuple(np.arange(0, 6.75, 0.25).tolist())

@@ -13,9 +13,6 @@ from functools import partial
 import numpy as np
 import xarray as xr
 
-from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
-from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, Panel
 from saccade.judging.bound import Above, AtLeast
@@ -32,6 +29,9 @@ from saccade.studies._seeds import AbstractSeededConfig
 from saccade.studies._sen import CHANGES, PAPER, curves, histogram, last
 from saccade.tasks.markov_pairs import MarkovPairs
 from saccade.theory.score_and_norm import norm_of_score
+from saccade.train.lab import Lab
+from saccade.train.optimiser import GradientDescent
+from saccade.train.recipe import Recipe
 
 TITLE = "Score and norm under a convolution"
 SCORE_EDGES = tuple(np.arange(-1.125, 3, 0.25).tolist())  # 0 is the centre of a bin

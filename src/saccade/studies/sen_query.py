@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.lab import Lab
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, Panel, curve
 from saccade.judging.bound import Above, AtMost
@@ -33,6 +32,7 @@ from saccade.studies._sen import HEADS, SCORE_FLOOR, above_floor, relative_gap
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.query_conservation import QueryConservation, balance
 from saccade.theory.score_and_norm import Corollary1
+from saccade.train.lab import Lab
 
 TITLE = "Score and norm with a trained query"
 DIM = "query_variance"

@@ -18,13 +18,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.interfaces import Batch
-from saccade.core.lab import Lab
-from saccade.core.optimiser import GradientDescent
-from saccade.core.recipe import Recipe
-from saccade.core.stopping import EarlyStopping
+from saccade.contracts.task import Batch
 from saccade.core.study import Study, divergences
-from saccade.core.training import TrainedArm
 from saccade.data.vocabulary import PADDING
 from saccade.data.word_facts import WordFacts
 from saccade.errors import ConfigError
@@ -44,6 +39,11 @@ from saccade.studies._seeds import AbstractSeededConfig
 from saccade.studies._sen import PAPER, SCORE_FLOOR
 from saccade.tasks.named_text import NamedText
 from saccade.theory.score_and_norm import Corollary1, norm_of_score
+from saccade.train.lab import Lab
+from saccade.train.optimiser import GradientDescent
+from saccade.train.recipe import Recipe
+from saccade.train.stopping import EarlyStopping
+from saccade.train.training import TrainedArm
 
 CORPORA = {"sst2": "SST-2", "sst5": "SST-5"}
 HEADS: tuple[Head, ...] = ("FC", "TC")

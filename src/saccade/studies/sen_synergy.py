@@ -17,13 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from saccade.core.interfaces import Batch, Moment
-from saccade.core.lab import Lab
-from saccade.core.loss import Loss, own_loss
-from saccade.core.optimiser import GradientDescent
-from saccade.core.recipe import Recipe
+from saccade.contracts.probe import Moment
+from saccade.contracts.task import Batch
 from saccade.core.study import Study, divergences
-from saccade.core.training import TrainedArm
 from saccade.figures.figure import Figure, Panel, curve, level
 from saccade.judging.bound import Above, AtLeast, AtMost, Below, Within
 from saccade.judging.claim import Check, Claim
@@ -39,6 +35,11 @@ from saccade.settings import require_count, require_positive, require_single
 from saccade.studies._sen import CODE_TASK, DRAWN, PAPER, AbstractConfig, last, over_words
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.score_and_norm import Theorem1
+from saccade.train.lab import Lab
+from saccade.train.loss import Loss, own_loss
+from saccade.train.optimiser import GradientDescent
+from saccade.train.recipe import Recipe
+from saccade.train.training import TrainedArm
 
 TITLES = {"TC": "Attn-TC", "KF": "Attn-TC-KF", "EF": "Attn-TC-EF"}
 ARMS = tuple(TITLES)

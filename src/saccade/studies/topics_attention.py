@@ -16,10 +16,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.batches import Fresh, Minibatch
-from saccade.core.lab import Lab
-from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, HeatMap, Panel, curve, level
 from saccade.judging.bound import Above, AbstractBound, AtLeast, AtMost
@@ -38,6 +34,10 @@ from saccade.studies._documents import PAPER, DocumentSettings, corner, end_of
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.tasks.topic_documents import Replacements
 from saccade.theory.value_optimum import ValueOptimum
+from saccade.train.batches import Fresh, Minibatch
+from saccade.train.lab import Lab
+from saccade.train.optimiser import Adam, GradientDescent
+from saccade.train.recipe import Recipe
 
 ADAM_RATES = (0.003, 0.01, 0.03)
 SGD_RATES = (0.01, 0.03)

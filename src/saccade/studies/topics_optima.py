@@ -14,10 +14,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.batches import Fresh
-from saccade.core.lab import Lab
-from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, Line, Panel, curve, level
 from saccade.judging.bound import Above, AtMost, Below
@@ -38,6 +34,10 @@ from saccade.tasks.topic_documents import Masking
 from saccade.theory.attention_ratio import LOWER, UPPER, AttentionRatio, optimal_free_ratio
 from saccade.theory.embedding_optimum import EmbeddingOptimum
 from saccade.theory.value_optimum import ValueOptimum, least_norm_values, share_left
+from saccade.train.batches import Fresh
+from saccade.train.lab import Lab
+from saccade.train.optimiser import Adam, GradientDescent
+from saccade.train.recipe import Recipe
 
 SETTINGS = (
     LongDocuments(10, 10, 4),

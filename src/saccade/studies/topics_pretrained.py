@@ -21,10 +21,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.batches import Minibatch
-from saccade.core.lab import Lab
-from saccade.core.optimiser import Adam
-from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
 from saccade.data.encoders import ENCODERS, find_encoder
 from saccade.data.topic_model import (
@@ -53,6 +49,10 @@ from saccade.studies._documents import PAPER, STATISTICS
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.studies._tables import cell
 from saccade.tasks.masked_text import MaskedText
+from saccade.train.batches import Minibatch
+from saccade.train.lab import Lab
+from saccade.train.optimiser import Adam
+from saccade.train.recipe import Recipe
 
 THRESHOLDS = (0.0005, 0.001, 0.002)
 PAPERS = ("bert", "albert", "bart", "electra", "roberta")

@@ -14,10 +14,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.batches import Fresh
-from saccade.core.lab import Lab
-from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.recipe import Recipe
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, HeatMap, Line, Panel, curve
 from saccade.judging.bound import Above, AtMost, Below, Within
@@ -33,6 +29,10 @@ from saccade.settings import require, require_count, require_positive, with_swee
 from saccade.studies._documents import PAPER, STATISTICS, DocumentSettings
 from saccade.studies._seeds import AbstractSeededConfig
 from saccade.theory.value_optimum import ValueOptimum
+from saccade.train.batches import Fresh
+from saccade.train.lab import Lab
+from saccade.train.optimiser import Adam, GradientDescent
+from saccade.train.recipe import Recipe
 
 STARTS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
 """Initial standard deviations of W_K, W_Q and W_V; exactly 0 shows the mechanism."""

@@ -18,11 +18,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.batches import Fresh
-from saccade.core.lab import Lab
-from saccade.core.optimiser import Adam, GradientDescent
-from saccade.core.recipe import Recipe
-from saccade.core.start import Seeds
 from saccade.core.study import Study, divergences
 from saccade.figures.figure import Figure, Line, Panel, curve, level
 from saccade.judging.bound import Above, AtMost, Below
@@ -51,6 +46,11 @@ from saccade.tasks.random_sequences import RandomSequences
 from saccade.tasks.topic_documents import TopicDocuments
 from saccade.tasks.topic_sentences import TopicSentences
 from saccade.theory.half_rise_order import reversal_score
+from saccade.train.batches import Fresh
+from saccade.train.lab import Lab
+from saccade.train.optimiser import Adam, GradientDescent
+from saccade.train.recipe import Recipe
+from saccade.train.start import Seeds
 
 EMBEDDING_STARTS = (1e-3, 1e-2, 1e-1, 1.0)
 """Initial standard deviations of Lu's embeddings."""

@@ -13,7 +13,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from saccade.core.interfaces import SPLITS, AbstractBatch, AbstractCorpus, Batch
+from saccade.contracts.task import SPLITS, AbstractBatch, AbstractCorpus, Batch
 from saccade.errors import ConfigError
 from saccade.settings import require_count
 

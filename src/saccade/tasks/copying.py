@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
-from saccade.core.interfaces import END, FIRST_WORD, AbstractTask, SentencePairs
+from saccade.contracts.task import END, FIRST_WORD, AbstractTask, SentencePairs
 from saccade.errors import ConfigError
 from saccade.settings import Swept, require_choices, require_count
 

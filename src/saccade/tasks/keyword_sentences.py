@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from saccade.core.interfaces import AbstractTask, Batch
+from saccade.contracts.task import AbstractTask, Batch
 from saccade.settings import require_count
 
 KEYWORD = 0

@@ -14,7 +14,7 @@ from typing import Self
 import jax
 import numpy as np
 
-from saccade.core.interfaces import AbstractCorpus, SentencePairs
+from saccade.contracts.task import AbstractCorpus, SentencePairs
 from saccade.errors import ConfigError
 from saccade.settings import require_count, require_single, swept_in
 from saccade.tasks.lexicon_sentences import LexiconSentences

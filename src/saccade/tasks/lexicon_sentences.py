@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from saccade.core.interfaces import END, FIRST_WORD, AbstractTask, SentencePairs
+from saccade.contracts.task import END, FIRST_WORD, AbstractTask, SentencePairs
 from saccade.settings import require_count, require_finite
 
 

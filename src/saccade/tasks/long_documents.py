@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from saccade.core.interfaces import AbstractBatch, AbstractTask
+from saccade.contracts.task import AbstractBatch, AbstractTask
 from saccade.errors import ConfigError
 from saccade.settings import Swept, require, require_count
 from saccade.tasks.topic_documents import AbstractTopicTask, Masking, Shares

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from saccade.core.interfaces import AbstractTask, Batch
+from saccade.contracts.task import AbstractTask, Batch
 from saccade.settings import require, require_count
 
 

@@ -20,7 +20,7 @@ from typing import Self
 
 import numpy as np
 
-from saccade.core.interfaces import SPLITS, AbstractCorpus
+from saccade.contracts.task import SPLITS, AbstractCorpus
 from saccade.data.catalogue import CORPORA
 from saccade.data.formats import EXAMPLE_PAIRS
 from saccade.data.topic_model import (

@@ -14,7 +14,7 @@ from typing import Literal, Self
 
 import numpy as np
 
-from saccade.core.interfaces import Batch
+from saccade.contracts.task import Batch
 from saccade.data.catalogue import named_in_records, require_known
 from saccade.data.formats import Row
 from saccade.data.store import find_corpus, load_corpus, not_found

@@ -13,7 +13,7 @@ from typing import Self
 
 import numpy as np
 
-from saccade.core.interfaces import AbstractCorpus, Batch
+from saccade.contracts.task import AbstractCorpus, Batch
 from saccade.data.pathfinder_images import Drawing, pictures
 from saccade.settings import require, require_count, require_single
 

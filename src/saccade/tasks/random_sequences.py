@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from saccade.core.interfaces import AbstractBatch, AbstractTask
+from saccade.contracts.task import AbstractBatch, AbstractTask
 from saccade.settings import require_count, require_finite, require_positive
 
 

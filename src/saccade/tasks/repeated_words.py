@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from saccade.core.interfaces import AbstractTask
+from saccade.contracts.task import AbstractTask
 from saccade.settings import require, require_choices, require_count
 from saccade.tasks.topic_documents import Documents
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from saccade.core.interfaces import AbstractBatch, AbstractTask, HasVocabulary
+from saccade.contracts.task import AbstractBatch, AbstractTask, HasVocabulary
 from saccade.errors import ConfigError
 from saccade.settings import Swept, require, require_choices, require_count, require_positive
 

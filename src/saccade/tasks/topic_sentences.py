@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from saccade.core.interfaces import AbstractTask, Batch, HasLabels, HasVocabulary
+from saccade.contracts.task import AbstractTask, Batch, HasLabels, HasVocabulary
 from saccade.settings import require, require_count
 
 

@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.interfaces import AbstractTheory
+from saccade.contracts.theory import AbstractTheory
 from saccade.settings import over_sweeps
 from saccade.tasks.topic_documents import HasTopics
 from saccade.theory.value_optimum import least_norm_values

@@ -55,7 +55,7 @@ soon.
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from saccade.core.interfaces import END, FIRST_WORD
+from saccade.contracts.task import END, FIRST_WORD
 from saccade.errors import ConfigError
 from saccade.tasks.copying import Copying
 

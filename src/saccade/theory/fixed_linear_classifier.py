@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.interfaces import AbstractTheory
+from saccade.contracts.theory import AbstractTheory
 from saccade.tasks.topic_sentences import HasTopicWords
 from saccade.theory.score_and_norm import score_of_norm
 

@@ -37,7 +37,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
-from saccade.core.interfaces import SentencePairs
+from saccade.contracts.task import SentencePairs
 from saccade.errors import ConfigError
 from saccade.theory.count_table import Ids, Mask, masked_words
 

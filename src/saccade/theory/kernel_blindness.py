@@ -39,7 +39,7 @@ from typing import Any
 
 import xarray as xr
 
-from saccade.core.interfaces import AbstractTheory
+from saccade.contracts.theory import AbstractTheory
 from saccade.records.trajectory import at_start
 
 

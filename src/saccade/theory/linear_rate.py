@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.interfaces import AbstractTheory
+from saccade.contracts.theory import AbstractTheory
 from saccade.records.trajectory import at_place, at_start
 
 

@@ -34,14 +34,16 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from saccade.core.interfaces import AbstractTheory, Batch, cross_entropy
-from saccade.core.members import initial_model, training_set
-from saccade.core.program import Program
-from saccade.core.start import seed_of
+from saccade.contracts.model import cross_entropy
+from saccade.contracts.task import Batch
+from saccade.contracts.theory import AbstractTheory
 from saccade.models.attention_classifier import AttentionClassifier
 from saccade.models.attention_classifier import AttentionClassifierConfig as Config
 from saccade.models.bag_attention import sum_over_sentences
 from saccade.tasks.topic_sentences import TopicSentences
+from saccade.train.members import initial_model, training_set
+from saccade.train.program import Program
+from saccade.train.start import seed_of
 
 Times = Float[Array, " step"]
 Curves = tuple[Array, Array, Array]  # loss, scores and norms

@@ -70,7 +70,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from saccade.core.interfaces import AbstractTheory
+from saccade.contracts.theory import AbstractTheory
 from saccade.errors import ConfigError
 from saccade.models.one_layer_transformer import BLOCKS, Blocks, OneLayerTransformerConfig
 from saccade.settings import over_sweeps

@@ -27,7 +27,7 @@ from typing import Any
 
 import xarray as xr
 
-from saccade.core.interfaces import AbstractTheory
+from saccade.contracts.theory import AbstractTheory
 from saccade.records.trajectory import at_start
 from saccade.theory.linear_rate import step_size
 

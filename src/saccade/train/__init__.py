@@ -1,0 +1,1 @@
+"""Trainings: recipes, the lab, the engine and what they need."""

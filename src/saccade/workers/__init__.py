@@ -1,0 +1,1 @@
+"""Where work is done: in processes of this machine, or by Dask."""
