@@ -42,7 +42,8 @@ RESPONSIBILITIES = {
         " core/optimiser.py core/run.py core/job.py core/dataset.py core/start.py core/sweep.py",
         "train/*.py workers/*.py contracts/*.py core/recipe_functions.py core/examples.py"
         " core/placement.py core/prepared.py",
-        "train/cache*.py train/identity.py train/storage.py train/program.py",
+        "train/cache*.py train/identity.py train/storage.py train/program.py train/parts.py"
+        " train/whole.py",
     ),
     "judging": (
         "core/bound.py core/claim.py core/statistics.py core/registration.py core/study.py",
@@ -51,7 +52,8 @@ RESPONSIBILITIES = {
     ),
     "cache": (
         "core/identity.py core/storage.py core/program.py core/kept.py core/parts.py core/whole.py",
-        "train/cache*.py train/identity.py train/storage.py train/program.py",
+        "train/cache*.py train/identity.py train/storage.py train/program.py train/parts.py"
+        " train/whole.py",
         "",
     ),
 }
