@@ -1,8 +1,8 @@
 """saccade: a laboratory for how attention learns.
 
-What a user constructs, subclasses or calls of contracts, trainings, workers, studies,
-records, judging, figures, tasks, models, probes and theories is a name of this package. Names are found in the source files (`saccade.names`)
-and imported on use, so that `import saccade` is quick.
+What a user constructs, subclasses or calls of contracts, trainings, workers, studies, records,
+judging, figures, tasks, models, probes and theories is a name of this package. Names are found in
+the source files (`saccade.names`) and imported on use, so that `import saccade` is quick.
 """
 
 from typing import Any

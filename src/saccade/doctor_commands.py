@@ -203,10 +203,12 @@ def _extras() -> Iterator[Finding]:
 def _devices() -> Iterator[Finding]:
     import jax
 
+    from saccade.workers.software import cores_here
+
     devices = jax.local_devices()
     kinds = [one.device_kind for one in devices if one.platform != "cpu"]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield Finding("devices", "JAX trains on", "ok", ", ".join(kinds) or f"the CPU, {cores} cores")
+    here = ", ".join(kinds) or f"the CPU, {cores_here()} cores"
+    yield Finding("devices", "JAX trains on", "ok", here)
     if shutil.which("nvidia-smi") and all(one.platform == "cpu" for one in devices):
         text = "nvidia-smi is here, but JAX sees no GPU"
         yield Finding("devices", "GPU", "missing", text, "pip install 'jax[cuda12]'")

@@ -1,8 +1,8 @@
 """The public names of the package, found in its source files.
 
-Public are the errors and all classes of contracts, train, workers, core, records, judging,
-figures, tasks, models, probes and theories, but for modules that say `__all__: list[str] = []` (the parts of the engine). Of
-functions, those of the first five that a study or such a part imports.
+Public are the errors and all classes of contracts, train, workers, core, records, judging, figures,
+tasks, models, probes and theories, but for modules that say `__all__: list[str] = []` (the parts of
+the engine). Of functions, those of the first seven that a study or such a part imports.
 `python -m saccade.names` writes the names to `__init__.pyi`, for type checkers and editors.
 """
 

@@ -161,7 +161,11 @@ def _in_file(shape: tuple[int, ...], dtype: np.dtype, folder: Path | None) -> np
         return np.empty(shape, dtype)
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
-            os.posix_fallocate(file.fileno(), 0, math.prod(shape) * dtype.itemsize)
+            size = math.prod(shape) * dtype.itemsize
+            if hasattr(os, "posix_fallocate"):  # a full disk is told now, and not by a signal
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                file.truncate(size)
             return np.memmap(file, dtype, "r+", shape=shape)
     except OSError as error:
         raise FileError(f"cannot write {folder}: {error.strerror or error}") from error

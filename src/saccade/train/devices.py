@@ -1,6 +1,5 @@
 """The devices of this process, and where it keeps compiled programs."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from saccade.errors import FileError
+from saccade.workers.software import cores_here
 
 __all__: list[str] = []
 
@@ -22,7 +22,7 @@ def use_all_cores() -> None:
     CPU.
     """
     try:
-        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+        jax.config.update("jax_num_cpu_devices", cores_here())
     except (RuntimeError, AttributeError):
         return  # JAX is already running; it keeps the devices it has
 

@@ -1,6 +1,7 @@
 """One training, from its start or from a saved state: progress, states on disk, interrupts."""
 
 import dataclasses
+import logging
 import signal
 import threading
 import time
@@ -24,6 +25,8 @@ from saccade.train.storage import locked, read_state, write_state
 from saccade.workers.progress import FROM_CACHE, Progress
 
 __all__: list[str] = []
+
+log = logging.getLogger("saccade.train")
 
 CARRY, STATE = "carry:", "state:"
 """Names of the arrays of a result: the models, and the whole last state."""
@@ -68,6 +71,7 @@ class Run:
             header, arrays = self._saved()
             if _finished(header, arrays, self.keep_state) and not self.running.fresh:
                 self._say(self._reached(arrays), finished=True, note=FROM_CACHE)
+                log.debug("%s: found finished in %s", self.name, self.file)
                 return self._asked_for(arrays), header["seconds"]
             if header.get("finished"):
                 header, arrays = {}, {}
@@ -134,6 +138,7 @@ class Run:
                 header |= {"at": at}
                 header |= {"name": self.name, "steps": self.steps}
                 write_state(self.file, header | {"seconds": seconds}, arrays)
+                log.debug("%s: step %d is in %s", self.name, self._label(at), self.file)
             last_state = time.monotonic()
             writing = last_state - started
             return arrays
@@ -179,6 +184,8 @@ class Run:
         arrays = state(finished=True)
         note = "" if self.digest else NOT_KEPT
         self._say(self._reached(arrays), measured=measured, finished=True, note=note)
+        taken = time.monotonic() - begun
+        log.info("%s: %d members trained in %.1f s", self.name, engine.count, taken)
         if stop.is_set():
             raise InterruptedTrainingError(
                 f"stopped after {self.name}, which is finished; the same command goes on from there"

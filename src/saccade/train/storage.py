@@ -1,24 +1,24 @@
 """States and results of trainings on disk, and the locks by which processes share a folder."""
 
 import contextlib
-import fcntl
 import io
 import json
-import os
+import uuid
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from saccade.errors import FileError
 from saccade.records.sealed import read_sealed, write_sealed
 
 __all__: list[str] = []
 
-_USED = ".used"
-"""The file of a folder on which those who read from it hold a shared lock."""
+_USED = ".used-"
+"""How files begin on which those who read from a folder hold their locks."""
 
 
 def write_state(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
@@ -59,63 +59,62 @@ def read_header(path: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def locked(path: Path, waiting: Any = None) -> Iterator[None]:
-    """Hold an advisory lock while the block runs; the kernel frees it if the process dies. Whoever
-    holds it may remove the file.
+    """Hold a lock while the block runs; the system frees it if the process dies. Whoever holds it
+    may remove the file.
     """
-    while True:
+    lock = _lock_of(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = open(path, "a+b")  # noqa: SIM115 (closed below, after the lock is freed)
-        except OSError as error:
-            why = f"{error.strerror or error}; nothing was changed"
-            raise FileError(f"cannot write {path}: {why}") from error
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                if waiting is not None:
-                    waiting()
-                fcntl.flock(file, fcntl.LOCK_EX)
-            if not _is_file(path, file):
-                continue  # it was removed while we waited: others lock another file by now
-            yield
-            return
+            lock.acquire(blocking=False)
+        except Timeout:
+            if waiting is not None:
+                waiting()
+            lock.acquire()
+    except OSError as error:
+        why = f"{error.strerror or error}; nothing was changed"
+        raise FileError(f"cannot write {path}: {why}") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class Use:
     """A process reads finished trainings of a folder for as long as this object exists: nobody
-    removes them. Many processes may do so at once.
+    removes them. Many processes may do so at once, each with a lock of its own.
     """
 
     def __init__(self, folder: Path):
+        path = folder / f"{_USED}{uuid.uuid4().hex}"
+        lock = _lock_of(path)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            file = os.open(folder / _USED, os.O_RDWR | os.O_CREAT, 0o666)
+            lock.acquire(blocking=False)
         except OSError as error:
             why = f"{error.strerror or error}; nothing was changed"
-            raise FileError(f"cannot write {folder / _USED}: {why}") from error
-        weakref.finalize(self, os.close, file)
-        fcntl.flock(file, fcntl.LOCK_SH)
+            raise FileError(f"cannot write {path}: {why}") from error
+        weakref.finalize(self, _let_go, lock, path)
 
 
 def is_used(folder: Path) -> bool:
-    """Whether a process reads finished trainings of a folder."""
-    try:
-        file = os.open(folder / _USED, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(file)
+    """Whether a process reads finished trainings of a folder. Removes what killed ones left."""
+    for path in folder.glob(f"{_USED}*"):
+        lock = _lock_of(path)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            return True
+        _let_go(lock, path)
     return False
 
 
-def _is_file(path: Path, file: Any) -> bool:
-    """Whether an open file is still the one of its name."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return False
+def _lock_of(path: Path) -> FileLock:
+    # Objects of one path are apart, so that a process waits for itself as for any other.
+    return FileLock(path, thread_local=False, is_singleton=False, poll_interval=0.1)
+
+
+def _let_go(lock: FileLock, path: Path) -> None:
+    with contextlib.suppress(OSError):  # a file that others have open stays on some systems
+        path.unlink(missing_ok=True)
+    lock.release()

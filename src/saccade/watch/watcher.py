@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.metadata
+import logging
 import math
 import re
 import time
@@ -36,6 +37,8 @@ from saccade.watch.quantities import (
 )
 from saccade.watch.quiet import unwrapped
 from saccade.watch.weights import PARTS, Weights, added_norms, copied, norms, weights_of
+
+log = logging.getLogger("saccade.watch")
 
 HORIZON = 100_000
 """Steps over which a schedule is spread if their number is not given; then ten times as many."""
@@ -212,7 +215,9 @@ class Watch:
                 self._problem(f"other attention than at first: {', '.join(sorted(other))}")
             else:
                 self._keep(found)
-        self.seconds += time.perf_counter() - begun
+        seconds = time.perf_counter() - begun
+        self.seconds += seconds
+        log.debug("step %d: looked at in %.3f s", self.steps, seconds)
         if self._output is not None and self._measured:
             self.record.save(self._output)
 

@@ -156,6 +156,8 @@ def unpack(bundle: Bundle) -> None:
 @cache
 def _own_folder() -> Path:
     """A folder for code that nobody else can write into."""
+    if not hasattr(os, "getuid"):  # without owners of files
+        return Path(tempfile.mkdtemp(prefix="saccade-code-"))
     folder = Path(tempfile.gettempdir()) / f"saccade-code-{os.getuid()}"
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700)

@@ -12,7 +12,6 @@ import logging
 import pickle
 import queue
 import re
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -42,6 +41,8 @@ from saccade.workers.schedulers import (
 from saccade.workers.software import software, unfit
 
 __all__: list[str] = []
+
+log = logging.getLogger("saccade.workers")
 
 AHEAD = 2
 """Calls per worker that are submitted at once: one runs, one waits. More would not be faster, and
@@ -142,7 +143,7 @@ class DaskScheduler(AbstractScheduler):
             else:
                 self._fit.add(worker)
         if not self._fit and not self._waiting:
-            print(f"saccade: {self._name} has no worker that fits; waiting", file=sys.stderr)
+            log.warning("saccade: %s has no worker that fits; waiting", self._name)
         self._waiting = not self._fit
 
     def _require_some(self) -> None:
@@ -171,7 +172,7 @@ class DaskScheduler(AbstractScheduler):
         if not always and self._fit <= {worker}:
             return
         if worker not in self._out:
-            print(f"saccade: worker {worker} is left out: {why}", file=sys.stderr, flush=True)
+            log.warning("saccade: worker %s is left out: %s", worker, why)
         self._out[worker] = why
         self._fit.discard(worker)
 

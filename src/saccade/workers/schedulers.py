@@ -19,6 +19,7 @@ from typing import Any
 from saccade.errors import ConfigError, FileError, SaccadeError, described
 from saccade.workers.code import bundled, unpack
 from saccade.workers.progress import Progress
+from saccade.workers.software import cores_here
 
 __all__: list[str] = []
 
@@ -396,7 +397,7 @@ class _Process:
 
 def _ending(code: int | None) -> str:
     if code is not None and code < 0:
-        hint = ", out of memory?" if code == -signal.SIGKILL else ""
+        hint = ", out of memory?" if code == -getattr(signal, "SIGKILL", 9) else ""
         return f"killed by {signal.Signals(-code).name}{hint}"
     return f"exit code {code}"
 
@@ -468,4 +469,4 @@ def sensible_number() -> int:
     """
     import jax
 
-    return 1 if jax.default_backend() != "cpu" else min(4, len(os.sched_getaffinity(0)))
+    return 1 if jax.default_backend() != "cpu" else min(4, cores_here())

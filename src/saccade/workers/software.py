@@ -1,6 +1,7 @@
 """The software of a process: what must be the same wherever a training runs."""
 
 import importlib.metadata
+import os
 import platform
 
 from saccade.version import __version__
@@ -27,3 +28,10 @@ def unfit(wanted: dict[str, str], found: dict[str, str], device: str, device_fou
     if device != device_found:
         return f"its device is {device_found}, that of the others {device}"
     return ""
+
+
+def cores_here() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
