@@ -2,11 +2,12 @@
 tests share.
 """
 
+import dataclasses
 import gc
 import itertools
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,22 @@ def kept_traces() -> None:
 def traced_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every training is traced anew, as in use: for tests that change what a program reads."""
     monkeypatch.setattr(program, "_number", itertools.count(1))
+
+
+@pytest.fixture
+def cut_short(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """A function after whose call every training has at most so many steps."""
+    arm_of = Lab._arm
+
+    def cut(steps: int) -> None:
+        def short(lab: Lab, name: str, call: Any) -> Any:
+            recipe = dataclasses.replace(call.recipe, steps=min(call.recipe.steps, steps))
+            recorded = recipe.recorded(call.first)
+            return arm_of(lab, name, dataclasses.replace(call, recipe=recipe, recorded=recorded))
+
+        monkeypatch.setattr(Lab, "_arm", short)
+
+    return cut
 
 
 @pytest.fixture(scope="session")

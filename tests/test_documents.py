@@ -1,6 +1,5 @@
 """The documents are true: their Python and their commands are run, and what they name exists."""
 
-import dataclasses
 import re
 import shlex
 import shutil
@@ -63,7 +62,7 @@ class FirstTrainingError(Exception):
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch) -> Path:
+def workplace(tmp_path, monkeypatch, cut_short) -> Path:
     """A folder with the skeletons and three committed records, in which trainings are short."""
     (tmp_path / "benchmarks").mkdir()
     shutil.copy(ROOT / "benchmarks" / "grid_study.py", tmp_path / "benchmarks")
@@ -77,13 +76,7 @@ def workplace(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(sys, "path", [*sys.path])
     for path in ROOT.glob("docs/skeletons/*.py"):
         sys.modules.pop(path.stem, None)
-    arm_of = Lab._arm
-
-    def short(lab, name, recipe, *rest, **options):
-        recipe = dataclasses.replace(recipe, steps=min(recipe.steps, STEPS))
-        return arm_of(lab, name, recipe, *rest, **options)
-
-    monkeypatch.setattr(Lab, "_arm", short)
+    cut_short(STEPS)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -1,6 +1,5 @@
 """The tutorial's notebook is made from the page, runs from scratch, and shows what it shows."""
 
-import dataclasses
 import importlib.util
 import json
 import re
@@ -12,7 +11,6 @@ from types import ModuleType
 import pytest
 
 from saccade.cli import main
-from saccade.train.lab import Lab
 
 DOCS = Path(__file__).parents[1] / "docs"
 LARGEST = 300_000
@@ -69,16 +67,13 @@ def test_the_notebook_is_small_and_complete(committed):
     assert "/home" not in text
 
 
-def test_the_notebook_runs_from_scratch(notebook, committed, tmp_path, monkeypatch, capsys):
+def test_the_notebook_runs_from_scratch(
+    notebook, committed, tmp_path, monkeypatch, cut_short, capsys
+):
     """The committed cells, in order, in an empty folder; trainings are cut short."""
     monkeypatch.setattr("saccade.registry._loaded", {})
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
-    arm_of = Lab._arm
-
-    def short(lab, name, recipe, *rest, **options):
-        recipe = dataclasses.replace(recipe, steps=min(recipe.steps, 20))
-        return arm_of(lab, name, recipe, *rest, **options)
 
     def in_process(commands: str) -> str:
         for line in commands.splitlines():
@@ -87,7 +82,7 @@ def test_the_notebook_runs_from_scratch(notebook, committed, tmp_path, monkeypat
             assert main(arguments) == 0
         return capsys.readouterr().out
 
-    monkeypatch.setattr(Lab, "_arm", short)
+    cut_short(20)
     cells = [{**cell} for cell in committed]
     notebook.run(cells, in_process)
     for made, kept in zip(cells, committed, strict=True):

@@ -60,7 +60,7 @@ def test_every_page_is_in_the_navigation():
 
 
 def test_docstrings_of_fields_are_shown(site):
-    assert "Measured along training; loss" in page(site, "reference/core")
+    assert "Measured along training; loss" in page(site, "reference/train")
 
 
 def test_nothing_is_fetched(site):

@@ -99,7 +99,7 @@ def dreamt(run: Run) -> tuple[dict[str, np.ndarray], float]:
         task, _, _ = functions._filled(member)
         drawn = [task.sample(jax.random.key(0), size) for size in (task.train_size, task.test_size)]
         data = Splits(*(functions._relabelled(member, batch) for batch in drawn))
-        state = functions.start(member, data)
+        state = functions.start(member)
         diverged = {"diverged_at": jnp.asarray(NOT_DIVERGED, jnp.int32)}
         rows = {"probes": dynamics.observe(member, state, data) | diverged}
         if dynamics.observe_ends is not None:

@@ -20,14 +20,18 @@ Row = dict[str, Array]
 class Dynamics:
     """The functions of one member, which the engine maps over members and compiles."""
 
-    start: Callable[[Any, PyTree], PyTree]
-    """Of member and data: the state at the start."""
+    start: Callable[[Any], PyTree]
+    """Of a member: the state at the start. It needs no data, so that shapes are known without."""
     step: Callable[[Any, PyTree, PyTree, Array], tuple[PyTree, Float[Array, ""]]]
     """Of member, state, data and step: the next state, and the loss. Where it is not finite, the
     member has diverged, and the real numbers of its state stay as they were."""
     observe: Callable[[Any, PyTree, PyTree], Row]
     """Of member, state and data: what is recorded along the steps. It has a row `loss`; the engine
     adds `diverged_at`."""
+    adjust: Callable[[Any, PyTree, PyTree], PyTree] | None = None
+    """Of member, state and data: the state at the start with what depends on the data, such as the
+    unit of steps; None if nothing does. A program of its own: in one with the start, XLA was seen
+    to wait for ever on two CPU devices."""
     observe_ends: Callable[[Any, PyTree, PyTree], Row] | None = None
     """The same at the first and the last step only; None if there is nothing more."""
     notice: Callable[[PyTree, Row, Array], tuple[PyTree, Row]] | None = None

@@ -131,12 +131,17 @@ class Engine:
 
     @cached_property
     def _start(self) -> Program:
-        def start(member: Members, data: Any) -> Moving:
-            state = self.dynamics.start(member, data)
-            return Moving(state, jnp.asarray(NOT_DIVERGED, jnp.int32))
+        def start(member: Members) -> Moving:
+            return Moving(self.dynamics.start(member), jnp.asarray(NOT_DIVERGED, jnp.int32))
 
-        jitted = self.placement.over_members(start, (False, self.data.shared))
-        return Program(jitted, self.placed, self.data.shapes)
+        return Program(self.placement.over_members(start, (False,)), self.placed)
+
+    def _adjusting(self, adjust: Any) -> Program:
+        def adjusted(moving: Moving, member: Members, data: Any) -> Moving:
+            return Moving(adjust(member, moving.state, data), moving.diverged_at)
+
+        jitted = self.placement.over_members(adjusted, (False, False, self.data.shared))
+        return Program(jitted, self.shapes, self.placed, self.data.shapes)
 
     @cached_property
     def shapes(self) -> Moving:
@@ -149,6 +154,8 @@ class Engine:
         programs = {"start": self._start}
         if self.data.program is not None:
             programs["data"] = self.data.program
+        if self.dynamics.adjust is not None:
+            programs["adjust"] = self._adjusting(self.dynamics.adjust)
         data = SAME if self.data.shared else SPLIT
         advance = self.placement.split(
             self._advance,
@@ -238,7 +245,10 @@ class Engine:
     # -- running -----------------------------------------------------------------------------------
 
     def start(self) -> Moving:
-        return self._start(self.placed, self.data.arrays)
+        moving = self._start(self.placed)
+        if self.dynamics.adjust is None:
+            return moving
+        return self.programs["adjust"](moving, self.placed, self.data.arrays)
 
     def advance(
         self, moving: Moving, first: int, counts: Sequence[int], recorded: Sequence[bool]

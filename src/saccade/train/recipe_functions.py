@@ -72,6 +72,7 @@ class RecipeFunctions:
         has_ends = bool(self.recording.ends) or self.stopping is not None
         return Dynamics(
             start=self.start,
+            adjust=None if self._curvature is None else self._in_units_of_curvature,
             step=self._flow if self._flows else self._step,
             observe=partial(self._observed, probes=self.recording.probes),
             observe_ends=self._observed_at_ends if has_ends else None,
@@ -199,7 +200,7 @@ class RecipeFunctions:
 
     # -- start -------------------------------------------------------------------------------------
 
-    def start(self, member: Members, data: Splits) -> TrainState:
+    def start(self, member: Members) -> TrainState:
         """The state of a member at its start."""
         model = self.initial(member)
         learned, still = self.parted(model)
@@ -212,21 +213,22 @@ class RecipeFunctions:
                 memory = optimiser.initial(learned)
             elapsed = None if optimiser.rate_of(memory) is None else jnp.zeros(())
         stopping = None if self.stopping is None else self.stopping.begun(learned)
-        unit = jnp.ones(())
-        if self._curvature is not None:
-            unit = self._unit(model, data.train)
-        return TrainState(learned, still, memory, order, unit, stopping, elapsed)
+        return TrainState(learned, still, memory, order, jnp.ones(()), stopping, elapsed)
 
     @property
     def _curvature(self) -> Any:
         return getattr(self.optimiser, "curvature", None)
 
-    def _unit(self, model: Any, train: Any) -> Float[Array, ""]:
-        """What the steps of a member are multiplied by."""
-        with naming("curvature", "be evaluated", model, train):
-            curvature = self._curvature(model, train)
+    def _in_units_of_curvature(
+        self, member: Members, state: TrainState, data: Splits
+    ) -> TrainState:
+        """The state of a member whose steps are divided by its curvature."""
+        del member
+        model = self.whole(state.learned, state.still)
+        with naming("curvature", "be evaluated", model, data.train):
+            curvature = self._curvature(model, data.train)
         require_number("curvature", curvature)
-        return 1 / curvature
+        return dataclasses.replace(state, unit=1 / curvature)
 
     # -- steps -------------------------------------------------------------------------------------
 
